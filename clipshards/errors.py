@@ -1,0 +1,72 @@
+"""What can go wrong, and the exit code that says so.
+
+ClipshardsError
+├── UsageError          2    an argument, a path or a recipe is wrong
+├── SourceError         3    the source is not reachable, or we are not allowed
+├── IncompleteError     4    a part failed or the run stopped; what is done is kept
+├── TooManyRejectsError 5    more rows or clips are unusable than the run accepts
+├── OutputInUseError    6    another run writes to this output
+├── NoSpaceError        7    the disk is full, or would be
+└── Rejected                 one part, member, clip or row cannot be used (a quarantine row, never a crash)
+"""
+
+from __future__ import annotations
+
+
+class ClipshardsError(Exception):
+    """Base of all errors that clipshards raises on purpose; its text is written for the user."""
+
+    exit_code = 1
+
+
+class UsageError(ClipshardsError):
+    """An argument, a path or a recipe is wrong: nothing was started."""
+
+    exit_code = 2
+
+
+class SourceError(ClipshardsError):
+    """The source is not reachable, does not exist, or does not let us in."""
+
+    exit_code = 3
+
+
+class IncompleteError(ClipshardsError):
+    """A part failed or the run was stopped; what is done is kept, and the same command goes on."""
+
+    exit_code = 4
+
+
+class TooManyRejectsError(ClipshardsError):
+    """More rows or clips were rejected than `max_rejected` allows: nothing was published."""
+
+    exit_code = 5
+
+
+class OutputInUseError(ClipshardsError):
+    """Another live run holds the output folder."""
+
+    exit_code = 6
+
+
+class NoSpaceError(ClipshardsError):
+    """The disk is full, or has less room than the next step needs."""
+
+    exit_code = 7
+
+
+class Rejected(ClipshardsError):
+    """One part, member, clip or row cannot be used.
+
+    Args:
+        reason: a word of `schema.REASONS`.
+        detail: what was seen, for a person: which value broke which rule.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[Rejected], tuple[str, str]]:
+        return Rejected, (self.reason, self.detail)

@@ -1,0 +1,140 @@
+"""Which frames the GRASP trainer decodes, and at what size: the one place where its rules live.
+
+Restated from the behaviour of the public trainer (`socialmllm`); parity is proved in
+`tests/test_sampling.py`. Pure functions: numbers in, numbers out. Windows are [start, end) in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from clipshards.errors import Rejected
+
+END_TOLERANCE_SECONDS = 0.5
+"""A window may reach this far past the last frame and is then clamped; further, it is rejected."""
+
+_BISECTION_STEPS = 30
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The sampling rules of one consumer.
+
+    `max_fps` is None for a consumer that spreads at most `max_total` frames over the whole clip
+    (GRASP-Bench) in place of sampling at a rate.
+    """
+
+    name: str
+    max_fps: float | None = 2.0
+    min_frames: int = 2
+    multiple: int = 2
+    max_total: int = 512
+    grid_pixels: int = 32
+    max_cells: int = 256
+    frames_per_token_row: int = 2
+
+    def tokens(self, height: int, width: int, num_frames: int) -> int:
+        """Vision tokens of `num_frames` frames of height × width pixels (both on the grid)."""
+        cells = (height // self.grid_pixels) * (width // self.grid_pixels)
+        return cells * num_frames // self.frames_per_token_row
+
+
+GRASP_TRAIN = Profile("grasp-train")
+GRASP_BENCH = Profile("grasp-bench", max_fps=None, max_total=240)
+
+
+def count_frames(durations_seconds: Sequence[float], profile: Profile = GRASP_TRAIN) -> tuple[int, ...]:
+    """Frames to take of each video of one training example.
+
+    The trainer bisects the rate 30 times on [0, max_fps] and keeps the counts of the last rate that
+    fits `max_total`; so the rate never reaches `max_fps` (57.5 s at 2 fps gives 114 frames, not 116).
+
+    Args:
+        durations_seconds: end − start of each video, in the order of the example.
+
+    Raises:
+        Rejected: `too-many-videos` when not even the smallest counts fit `max_total`.
+    """
+    return _count_frames(tuple(durations_seconds), profile)
+
+
+@lru_cache(maxsize=1 << 18)
+def _count_frames(durations: tuple[float, ...], profile: Profile) -> tuple[int, ...]:
+    assert profile.max_fps is not None, f"profile {profile.name} has no rate to bisect"
+    multiple, least, most = profile.multiple, profile.min_frames, profile.max_total
+    low, high = 0.0, profile.max_fps
+    accepted: list[int] | None = None
+    for _ in range(_BISECTION_STEPS):
+        rate = (low + high) / 2
+        counts = [max(least, round(duration * rate / multiple) * multiple) for duration in durations]
+        if sum(counts) <= most:
+            low, accepted = rate, counts
+        else:
+            high = rate
+    if accepted is None:
+        smallest = least * len(durations)
+        raise Rejected(
+            "too-many-videos", f"{len(durations)} videos need {smallest} frames, max_total is {most}"
+        )
+    return tuple(accepted)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The frames of one window: `indices` int64 [num_frames], ascending, repeats are legal."""
+
+    indices: npt.NDArray[np.int64]
+    end_clamped: bool
+
+
+def frame_indices(
+    start_seconds: float, end_seconds: float, *, fps: float, num_frames_in_clip: int, count: int
+) -> Sample:
+    """Indices that the trainer would decode for the window [start_seconds, end_seconds).
+
+    Raises:
+        Rejected: `bad-window` when the window holds no frame, `end-beyond-video` when it reaches more
+            than 0.5 s past the last frame (the trainer dies there in the middle of an epoch).
+    """
+    start, end = round(start_seconds * fps), round(end_seconds * fps)
+    window = f"window {start_seconds}–{end_seconds} s at {fps:.6g} fps, clip of {num_frames_in_clip} frames"
+    if start < 0 or start >= end:
+        raise Rejected("bad-window", f"{window}: frames {start}…{end - 1}")
+    clamped = min(end, num_frames_in_clip)
+    if (end - clamped) / fps > END_TOLERANCE_SECONDS or start >= clamped:
+        raise Rejected("end-beyond-video", window)
+    return Sample(np.linspace(start, clamped - 1, count, dtype=int), end_clamped=clamped < end)
+
+
+def whole_clip_indices(num_frames_in_clip: int, profile: Profile = GRASP_BENCH) -> Sample:
+    """Indices of at most `max_total` frames spread over the whole clip (GRASP-Bench)."""
+    count = min(profile.max_total, num_frames_in_clip)
+    return Sample(np.linspace(0, num_frames_in_clip - 1, count, dtype=int), end_clamped=False)
+
+
+@lru_cache(maxsize=4096)
+def fit_to_grid(height: int, width: int, profile: Profile = GRASP_TRAIN) -> tuple[int, int]:
+    """Size (height, width) in pixels to which a frame of height × width pixels is resized.
+
+    Of all grids whose ratio is that of the frame, the one with the most cells ≤ `max_cells`; the first on
+    ties, as the trainer searches: rows ascending, columns ⌊rows · ratio⌋, then one more.
+
+    Raises:
+        Rejected: `frame-too-small` when no grid fits into the frame.
+    """
+    grid = profile.grid_pixels
+    ratio = width / height
+    best = (0, 0)
+    for rows in range(1, height // grid + 1):
+        for columns in (int(rows * ratio), int(rows * ratio) + 1):
+            fits = 0 < columns <= width // grid and rows * columns <= profile.max_cells
+            if fits and rows * columns > best[0] * best[1]:
+                best = (rows, columns)
+    if best == (0, 0):
+        raise Rejected("frame-too-small", f"{height}×{width} px holds no cell of the {grid} px grid")
+    return best[0] * grid, best[1] * grid

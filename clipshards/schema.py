@@ -1,0 +1,94 @@
+"""The words and the tables of the output. `SCHEMA_VERSION` goes up with each change of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+REASONS: dict[str, str] = {
+    "empty-file": "The clip has no bytes.",
+    "not-media": "No demuxer recognises the bytes as audio or video.",
+    "not-a-video": "The file is media of another kind (a still image, subtitles).",
+    "no-video-stream": "The file has no video stream.",
+    "moov-missing": "An MP4 without its index (moov box): the download or the recording was cut.",
+    "truncated-media": "The media ends before the frames its index promises.",
+    "no-decodable-frames": "The header is readable, but no frame can be decoded.",
+    "no-leading-keyframe": "Frames before the first key frame cannot be decoded.",
+    "decode-errors": "The decoder reported damage at or before a wanted frame.",
+    "codec-unsupported": "No decoder for this codec in the installed FFmpeg.",
+    "size-change": "The frame size changes in the middle of the clip.",
+    "encrypted": "The clip is encrypted.",
+    "time-limit": "Decoding took longer than the limit for one clip, or the decoder hung or died.",
+    "frame-too-small": "The frame is smaller than one cell of the grid; the trainer fails on it.",
+    "sha-mismatch": "The bytes are not those the listing names, twice in a row.",
+    "size-mismatch": "The size is not that of the listing.",
+    "lfs-pointer": "A Git LFS pointer text in place of the file.",
+    "gated": "The repository is gated and the token has no access.",
+    "file-missing": "The file is not in the repository.",
+    "no-space": "The disk is full.",
+    "tar-damaged": "A tar header is damaged, or the archive ends too early.",
+    "tar-compressed": "A compressed archive under a tar's name.",
+    "data-after-end-mark": "Bytes that are no tar members follow the end mark.",
+    "duplicate-member-conflict": "The same path twice in one tar with different bytes.",
+    "duplicate-across-parts-conflict": "The same path in two parts with different bytes.",
+    "unsafe-name": "A member name that is absolute, climbs with '..' or is not text.",
+    "link-member": "A symbolic link, or a hard link whose target does not precede it.",
+    "special-member": "A device, a pipe, a sparse file or an unknown member type.",
+    "no-members": "The tar holds no files.",
+    "row-not-json": "The line is not JSON by the standard.",
+    "row-not-a-list": "A training line is not a list of specs, or an annotation is not an object.",
+    "empty-row": "The line is an empty list or object.",
+    "no-video-spec": "The training line names no video.",
+    "no-path": "A video without a path.",
+    "path-unsafe": "A video path that is absolute or climbs with '..'.",
+    "clip-missing": "No part holds the clip that the row names.",
+    "bad-number": "A number is missing, not finite or out of range.",
+    "bad-window": "start_seconds must be ≥ 0 and < end_seconds, and the window must hold a frame.",
+    "end-beyond-video": "The window reaches more than 0.5 s past the end of the clip.",
+    "too-many-videos": "Not even the smallest frame counts of all videos fit max_total.",
+    "answer-not-in-options": "The answer does not point at exactly one option.",
+    "no-options": "A multiple-choice row without options.",
+    "empty-answer": "The row has no answer, or the example no target.",
+    "duplicate-id": "A second row with the same id.",
+    "bad-meta": "A field has the wrong type or shape.",
+}
+
+WARNINGS: dict[str, str] = {
+    "edit-list-trim": "The container hides frames (edit list); what a player shows is stored.",
+    "end-clamped": "The window ends at most 0.5 s after the clip and was cut to it.",
+    "short-clip": "The window holds fewer frames than are sampled: frames repeat.",
+    "static-clip": "All sampled frames are equal.",
+    "frozen-frames": "Some neighbouring sampled frames are equal.",
+    "rotated": "The clip was turned as its rotation tag says.",
+    "resolution-stale": "src_resolution is not the decoded size; the decoded size is used.",
+    "clip-in-train-and-test": "The same clip bytes are in the training and in the test split.",
+    "part-removed-upstream": "A part of the last snapshot is no longer in the repository.",
+    "row-count-differs": "Two files that should have one line per row differ in number.",
+    "duplicate-member-conflict": "The same path twice in one tar; the last copy is used, as tar does.",
+    "data-after-end-mark": "Members after the end mark of the tar were read as well.",
+    "path-case": "The clip was found under another case of letters.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One thing that cannot be used: a row of the quarantine."""
+
+    kind: str
+    """part, member, clip, view, row, example or item."""
+    path: str
+    """The part or the annotation file."""
+    reason: str
+    """A word of `REASONS`."""
+    detail: str = ""
+    member: str = ""
+    """The member of the part: a clip, an item."""
+    line: int = 0
+    """1-based line of the annotation file, 0 for things that are not lines."""
+    offset_bytes: int = -1
+    """Where the member's bytes start in the part, −1 when unknown."""
+    clip: str = ""
+    """The clip concerned, when there is one."""

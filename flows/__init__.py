@@ -1,0 +1,1 @@
+"""WHEN: the Prefect flows and the command line that starts them."""

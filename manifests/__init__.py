@@ -1,0 +1,1 @@
+"""WHAT CAME OUT: rows joined with clips, Parquet tables, snapshots."""
