@@ -69,6 +69,7 @@ WARNINGS: dict[str, str] = {
     "row-count-differs": "Two files that should have one line per row differ in number.",
     "duplicate-member-conflict": "The same path twice in one tar; the last copy is used, as tar does.",
     "data-after-end-mark": "Members after the end mark of the tar were read as well.",
+    "number-as-text": "A number was written as a text and read as a number.",
     "path-case": "The clip was found under another case of letters.",
 }
 
@@ -92,3 +93,55 @@ class Reject:
     """Where the member's bytes start in the part, −1 when unknown."""
     clip: str = ""
     """The clip concerned, when there is one."""
+
+
+def _columns(**types: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, kind) for name, kind in types.items()])
+
+
+_STRING = pa.string()
+_STRINGS = pa.list_(_STRING)
+
+EVENTS = pa.list_(
+    pa.struct({"source": _STRING, "persons": pa.list_(pa.int64()), "extra": _STRING})
+)
+TURNS = pa.list_(pa.struct({"output": pa.bool_(), "content": _STRING}))
+
+QUESTION_COLUMNS = _columns(
+    file=_STRING,
+    line=pa.int32(),
+    id=_STRING,
+    clip=_STRING,
+    source=_STRING,
+    category=_STRING,
+    category_canonical=_STRING,
+    difficulty=_STRING,
+    format=_STRING,
+    question=_STRING,
+    options=_STRINGS,
+    answer=_STRING,
+    answer_index=pa.int8(),
+    response=_STRING,
+    extra=_STRING,
+)
+"""What an annotation row or a bench item says; `manifests` adds where its view is."""
+
+EXAMPLE_COLUMNS = _columns(
+    file=_STRING,
+    line=pa.int32(),
+    stage=_STRING,
+    clip=_STRING,
+    start_seconds=pa.float64(),
+    end_seconds=pa.float64(),
+    fps_from_row=pa.float64(),
+    height_from_row=pa.int32(),
+    width_from_row=pa.int32(),
+    difficulty=_STRING,
+    question=_STRING,
+    target=_STRING,
+    turns=TURNS,
+    gt_events=EVENTS,
+    extra=_STRING,
+    warnings=_STRINGS,
+)
+"""What a training line says; clip and window are those of its first video."""
