@@ -236,7 +236,7 @@ class _Columns:
         extra = msgspec.json.encode(specs.extra).decode() if specs.extra else None
         clip, start, end = window
         self.rows.append(
-            (file, line, stage, clip, start, end, specs.fps, height, width,
+            (file, line, f"{stage}-{line}", stage, clip, start, end, specs.fps, height, width,
              specs.difficulty, specs.question, target, extra, specs.warnings)
         )  # fmt: skip
         self.turns += specs.turns

@@ -93,6 +93,11 @@ class Reject:
     """Where the member's bytes start in the part, −1 when unknown."""
     clip: str = ""
     """The clip concerned, when there is one."""
+    view: str = ""
+    """The key of the view concerned, when it is one view alone."""
+    num_rows: int = 0
+    """Annotation rows and bench items that are lost with it; `num_examples`: training lines."""
+    num_examples: int = 0
 
 
 def _columns(**types: pa.DataType) -> pa.Schema:
@@ -129,6 +134,7 @@ QUESTION_COLUMNS = _columns(
 EXAMPLE_COLUMNS = _columns(
     file=_STRING,
     line=pa.int32(),
+    id=_STRING,
     stage=_STRING,
     clip=_STRING,
     start_seconds=pa.float64(),
@@ -145,3 +151,115 @@ EXAMPLE_COLUMNS = _columns(
     warnings=_STRINGS,
 )
 """What a training line says; clip and window are those of its first video."""
+
+
+_PLACE: dict[str, pa.DataType] = {
+    "view": _STRING,
+    "shard": _STRING,
+    "offset_bytes": pa.int64(),
+    "length_bytes": pa.int64(),
+    "num_frames": pa.int32(),
+    "video_tokens": pa.int32(),
+}
+"""Where the frames of a row are: one `pread` of length_bytes at offset_bytes of the shard."""
+
+TABLES: dict[str, pa.Schema] = {
+    "parts": _columns(
+        part=_STRING,
+        split=_STRING,
+        size_bytes=pa.int64(),
+        sha256=_STRING,
+        num_members=pa.int32(),
+        num_clips=pa.int32(),
+        num_shards=pa.int32(),
+        warnings=_STRINGS,
+    ),
+    "clips": _columns(
+        clip=_STRING,
+        split=_STRING,
+        source=_STRING,
+        status=_STRING,
+        reason=_STRING,
+        part=_STRING,
+        member=_STRING,
+        offset_bytes=pa.int64(),
+        size_bytes=pa.int64(),
+        sha256=_STRING,
+        codec=_STRING,
+        pix_fmt=_STRING,
+        fps=pa.float64(),
+        num_frames=pa.int32(),
+        duration_seconds=pa.float64(),
+        height=pa.int32(),
+        width=pa.int32(),
+        rotation=pa.int16(),
+        decord_divergent=pa.bool_(),
+        num_views=pa.int32(),
+        warnings=_STRINGS,
+    ),
+    "views": _columns(
+        view=_STRING,
+        clip=_STRING,
+        split=_STRING,
+        start_seconds=pa.float64(),
+        end_seconds=pa.float64(),
+        num_frames=pa.int32(),
+        frame_indices=pa.list_(pa.int32()),
+        height=pa.int32(),
+        width=pa.int32(),
+        video_tokens=pa.int32(),
+        shard=_STRING,
+        offset_bytes=pa.int64(),
+        length_bytes=pa.int64(),
+        part=_STRING,
+        member_offset_bytes=pa.int64(),
+        member_size_bytes=pa.int64(),
+        member_sha256=_STRING,
+        warnings=_STRINGS,
+    ),
+    "examples": _columns(
+        split=_STRING,
+        **{field.name: field.type for field in EXAMPLE_COLUMNS},
+        question_id=_STRING,
+        source=_STRING,
+        category=_STRING,
+        format=_STRING,
+        **_PLACE,
+        more_views=_STRINGS,
+    ),
+    "questions": _columns(
+        split=_STRING,
+        **{field.name: field.type for field in QUESTION_COLUMNS},
+        num_examples=pa.int32(),
+        **_PLACE,
+    ),
+    "bench": _columns(
+        split=_STRING,
+        **{field.name: field.type for field in QUESTION_COLUMNS},
+        question_id=_STRING,
+        **_PLACE,
+    ),
+    "shards": _columns(
+        shard=_STRING,
+        split=_STRING,
+        part=_STRING,
+        size_bytes=pa.int64(),
+        sha256=_STRING,
+        num_samples=pa.int32(),
+        num_frames=pa.int32(),
+    ),
+    "quarantine": _columns(
+        kind=_STRING,
+        reason=_STRING,
+        detail=_STRING,
+        path=_STRING,
+        line=pa.int32(),
+        member=_STRING,
+        offset_bytes=pa.int64(),
+        clip=_STRING,
+        view=_STRING,
+        num_rows=pa.int32(),
+        num_examples=pa.int32(),
+    ),
+}
+"""The Parquet tables of a snapshot, by name. Rows are sorted by clip; seconds are float64."""

@@ -1,0 +1,270 @@
+"""Which views a split needs, and which shard each clip goes to. Pure: rows in, plans out.
+
+A view is a clip, a window and a profile; rows with the same window share it. Its key names it for good:
+
+    <source>-<stem of the clip>-<12 hex digits of the view>
+
+The views of one clip go to one shard, chosen by the hash of the clip's path: a clip is opened once, a shard is
+a random sample of its part, and an added clip does not move the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+
+from clipshards.annotations import Questions
+from clipshards.errors import Rejected
+from clipshards.examples import Examples, Shown, Window
+from clipshards.sampling import Profile, count_frames
+from clipshards.schema import Reject
+from clipshards.tars import TarMember
+
+SHARD_BYTES = 512 << 20
+MIN_SHARDS_IN_SPLIT = 16
+"""Readers split shards among them: a small split gets more and smaller ones."""
+
+_BYTES_PER_PIXEL = 0.4  # JPEG q95 4:2:0 of camera pictures: 102 kB at 672 × 384
+_UNKNOWN_FRAMES = 120  # planned for a whole clip whose length is not known yet
+_MAX_NAME = 80 - 13
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one sample of a shard holds."""
+
+    key: str
+    clip: str
+    start_seconds: float | None
+    """None: the whole clip, whose length is known when it is opened."""
+    end_seconds: float | None
+    num_frames: int | None
+    """None: by the profile from the clip's length."""
+
+
+@dataclass
+class SplitPlan:
+    """The views of a split and how rows lead to them."""
+
+    split: str
+    profile: Profile
+    views: dict[str, list[View]] = field(default_factory=dict)
+    """By clip, each list in order of first use."""
+    views_of: dict[Shown, tuple[View, ...] | Rejected] = field(default_factory=dict)
+    """By the windows that an example shows together."""
+
+    def num_views(self) -> int:
+        """Number of different views."""
+        return sum(map(len, self.views.values()))
+
+    def whole_clip(self, clip: str) -> View | None:
+        """The view of the whole clip, when the plan has one."""
+        return next((view for view in self.views.get(clip, ()) if view.start_seconds is None), None)
+
+
+def plan_split(
+    split: str,
+    profile: Profile,
+    examples: Examples,
+    clips_without_windows: Iterable[str],
+    *,
+    source: str | None = None,
+) -> SplitPlan:
+    """Views for all windows of the examples, and of the whole clip for clips that only other rows name.
+
+    Args:
+        clips_without_windows: clips of annotation rows or bench items; those that an example shows already
+            get no view of their own.
+        source: first word of the keys; None: the first folder of the clip's path.
+    """
+    plan = SplitPlan(split, profile)
+    known: dict[tuple[Window, int], View] = {}
+    for shown in examples.shown:
+        if shown not in plan.views_of:
+            plan.views_of[shown] = _views_of(plan, shown, known, source)
+    for clip in dict.fromkeys(clips_without_windows):
+        if clip not in plan.views:
+            plan.views[clip] = [make_view(clip, None, None, None, profile, source)]
+    return plan
+
+
+def _views_of(
+    plan: SplitPlan, shown: Shown, known: dict[tuple[Window, int], View], source: str | None
+) -> tuple[View, ...] | Rejected:
+    try:
+        counts = count_frames([window.end_seconds - window.start_seconds for window in shown], plan.profile)
+    except Rejected as rejected:
+        return rejected
+    for window, count in zip(shown, counts, strict=True):
+        if (window, count) not in known:
+            view = known[window, count] = make_view(*window, count, plan.profile, source)
+            plan.views.setdefault(window.clip, []).append(view)
+    return tuple(known[window, count] for window, count in zip(shown, counts, strict=True))
+
+
+def make_view(
+    clip: str,
+    start_seconds: float | None,
+    end_seconds: float | None,
+    num_frames: int | None,
+    profile: Profile,
+    source: str | None = None,
+) -> View:
+    """The view of a window of a clip, with its key."""
+    identity = json.dumps([clip, start_seconds, end_seconds, num_frames]) + _profile_text(profile)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    return View(f"{_readable(clip, source)}-{digest}", clip, start_seconds, end_seconds, num_frames)
+
+
+@lru_cache(maxsize=64)
+def _profile_text(profile: Profile) -> str:
+    rules = {name: value for name, value in asdict(profile).items() if name != "name"}
+    return json.dumps(rules, sort_keys=True)
+
+
+@lru_cache(maxsize=1 << 16)
+def _readable(clip: str, source: str | None) -> str:
+    """`<source>-<stem>` in [a-z0-9_-], short; that it is unique is the work of the digest."""
+    folder, _, rest = clip.partition("/")
+    stem = (rest or folder).rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    words = f"{source or folder}-{stem}" if rest or source else stem
+    return re.sub(r"[^a-z0-9_-]+", "_", words.lower())[:_MAX_NAME].strip("_-") or "clip"
+
+
+def link_examples(examples: Examples, questions: Questions) -> list[int]:
+    """For each example the number of its annotation row, where clip and question agree; else −1.
+
+    The question of an example is its `question_text`, else its prompt, which may hold the options as well.
+    """
+    clips = questions.clips()
+    texts = questions.table.column("question")
+    exact: dict[tuple[str, str], int] = {}
+    of_clip: dict[str, list[int]] = defaultdict(list)
+    for number, (clip, text) in enumerate(zip(clips, texts.to_pylist(), strict=True)):
+        exact.setdefault((clip, text.strip()), number)
+        of_clip[clip].append(number)
+
+    def find(clip: str, asked: str | None) -> int:
+        asked = (asked or "").strip()
+        number = exact.get((clip, asked))
+        if number is None:
+            inside = [n for n in of_clip.get(clip, ()) if texts[n].as_py().strip() in asked]
+            number = max(inside, key=lambda n: len(texts[n].as_py()), default=-1)
+        return number
+
+    asked = examples.table.column("question").to_pylist()
+    return [find(clip, text) for clip, text in zip(examples.table.column("clip").to_pylist(), asked, strict=True)]
+
+
+@dataclass
+class Assignment:
+    """Which member of which part is the clip that rows name."""
+
+    places: dict[str, tuple[str, TarMember]] = field(default_factory=dict)
+    """clip → (path of the part, member)."""
+    rejects: dict[str, Reject] = field(default_factory=dict)
+    """clip → why no part holds it."""
+    other_case: set[str] = field(default_factory=set)
+    """Clips found under another case of letters."""
+
+    def of_part(self, part: str) -> dict[str, TarMember]:
+        """Members of one part by clip."""
+        return {clip: member for clip, (holder, member) in self.places.items() if holder == part}
+
+
+def assign_clips(clips: Iterable[str], parts: Mapping[str, Sequence[TarMember]]) -> Assignment:
+    """Find each clip in the parts: by the exact path, else by a single one that differs in case alone.
+
+    The same path in two parts is one clip when the bytes are the same (the first part holds it), else none
+    (`duplicate-across-parts-conflict`). A clip that no part holds is `clip-missing`.
+    """
+    holders: dict[str, list[tuple[str, TarMember]]] = defaultdict(list)
+    for part, members in sorted(parts.items()):
+        for member in members:
+            holders[member.name].append((part, member))
+    names_in_lower: dict[str, list[str]] = defaultdict(list)
+    for name in holders:
+        names_in_lower[name.lower()].append(name)
+    assignment = Assignment()
+    for clip in clips:
+        alike = [clip] if clip in holders else names_in_lower.get(clip.lower(), [])
+        if len(alike) != 1:
+            detail = f"{len(alike)} members differ from it in case alone" if alike else "no part holds it"
+            assignment.rejects[clip] = Reject("clip", "", "clip-missing", detail, clip=clip)
+            continue
+        copies = holders[alike[0]]
+        if len({member.sha256 for _, member in copies}) > 1:
+            detail = "other bytes in " + ", ".join(part for part, _ in copies)
+            assignment.rejects[clip] = Reject(
+                "clip", copies[0][0], "duplicate-across-parts-conflict", detail, member=alike[0], clip=clip
+            )
+            continue
+        assignment.places[clip] = copies[0]
+        if alike[0] != clip:
+            assignment.other_case.add(clip)
+    return assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """One shard to write: views of clips of one part, by clip."""
+
+    name: str
+    """`<part>-<NNNN>.tar`, below the folder of its split."""
+    split: str
+    part: str
+    views: Mapping[str, Sequence[View]]
+
+
+def planned_bytes(views: Mapping[str, Sequence[View]], profile: Profile) -> int:
+    """Estimate of what the views take in shards: full grids at JPEG q95."""
+    frames = sum(view.num_frames or _UNKNOWN_FRAMES for clip in views.values() for view in clip)
+    return int(frames * profile.max_cells * profile.grid_pixels**2 * _BYTES_PER_PIXEL)
+
+
+def shard_bytes(split_bytes: int) -> int:
+    """Planned size of a shard: 512 MB, halved until the split gives at least 16.
+
+    Halving keeps most shards where they are when a data set grows a little.
+    """
+    size = SHARD_BYTES
+    while split_bytes < size * MIN_SHARDS_IN_SPLIT and size > 1 << 20:
+        size //= 2
+    return size
+
+
+def plan_shards(plan: SplitPlan, part: str, clips: Iterable[str], size_bytes: int) -> list[ShardPlan]:
+    """The shards of one part: its clips that have views, spread by the hash of their paths.
+
+    Args:
+        part: path of the part in the source.
+        clips: members of the part.
+        size_bytes: what `shard_bytes` gave for the split.
+    """
+    views = {clip: plan.views[clip] for clip in clips if clip in plan.views}
+    count = max(1, -(-planned_bytes(views, plan.profile) // size_bytes))
+    shards: dict[int, dict[str, list[View]]] = defaultdict(dict)
+    for clip, of_clip in sorted(views.items()):
+        digest = hashlib.sha256(clip.encode()).digest()
+        shards[int.from_bytes(digest[:8], "big") * count >> 64][clip] = of_clip
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "_", part.rsplit("/", 1)[-1].removesuffix(".tar"))
+    return [
+        ShardPlan(f"{stem}-{number:04}.tar", plan.split, part, of_shard)
+        for number, of_shard in sorted(shards.items())
+    ]
+
+
+def require_different_names(parts: Iterable[str]) -> None:
+    """Two parts of a split with one file name would write the same shards.
+
+    Raises:
+        Rejected: `bad-meta` naming them.
+    """
+    names = Counter(part.rsplit("/", 1)[-1] for part in parts)
+    if doubled := [name for name, count in names.items() if count > 1]:
+        raise Rejected("bad-meta", f"parts of one split must differ in file name: {doubled[0]}")

@@ -1,0 +1,138 @@
+"""Snapshots: immutable states of the output, published by one rename.
+
+    OUT/current -> snapshots/<id>      replaced last, atomically
+    OUT/snapshots/<id>/dataset.json    what this is, and the sha256 of every other file
+                       train/*.tar     hard links to the shards
+                       manifests/*.parquet
+                       README.md       the data card
+    OUT/work/                          downloads, receipts; no trainer reads it
+
+The id is made of the contents, so that the same contents are published once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clipshards import __version__
+from clipshards.errors import UsageError
+from clipshards.schema import SCHEMA_VERSION, TABLES
+from clipshards.shards import ShardInfo
+from manifests.card import data_card
+from manifests.tables import Manifest
+
+ROW_GROUP_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a snapshot came from and by which rules it was made."""
+
+    source: str
+    commit: str
+    recipe: str
+    licence: str
+    profiles: Mapping[str, Mapping[str, Any]]
+    """By split."""
+    quality: int | None
+    selection: Mapping[str, Any]
+    """What was asked for when it was not all of the source, else empty."""
+
+
+def write_tables(tables: Mapping[str, pa.Table], folder: Path) -> None:
+    """Write each table as `<name>.parquet`: one explicit schema, zstd 3; equal tables give equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        schema = TABLES[name].with_metadata({"clipshards_schema_version": str(SCHEMA_VERSION)})
+        pq.write_table(
+            table.cast(schema),
+            folder / f"{name}.parquet",
+            compression="zstd",
+            compression_level=3,
+            row_group_size=ROW_GROUP_ROWS,
+        )
+
+
+def publish(
+    out: Path, manifest: Manifest, shards: Iterable[ShardInfo], shard_folder: Path, provenance: Provenance
+) -> Path:
+    """Make a snapshot of finished shards and tables and point `current` at it; returns its folder."""
+    staging = out / "work" / "staging"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    write_tables(manifest.tables, staging / "manifests")
+    files = {}
+    for info in sorted((info for info in shards if info.samples), key=lambda info: info.path):
+        _link_or_copy(shard_folder / info.path, staging / info.path)
+        files[info.path] = {"size_bytes": info.size_bytes, "sha256": info.sha256}
+    (staging / "README.md").write_text(data_card(manifest, provenance.source, provenance.licence))
+    for path in [*sorted((staging / "manifests").iterdir()), staging / "README.md"]:
+        files[path.relative_to(staging).as_posix()] = _describe(path)
+    dataset = {
+        "schema_version": SCHEMA_VERSION,
+        "clipshards_version": __version__,
+        **asdict(provenance),
+        "counts": manifest.counts,
+        "reasons": dict(sorted(manifest.reasons.items())),
+        "files": files,
+    }
+    text = json.dumps(dataset, indent=1, ensure_ascii=False) + "\n"
+    _write_durably(staging / "dataset.json", text)
+    content = hashlib.sha256(text.encode()).hexdigest()
+    snapshot = out / "snapshots" / f"{provenance.commit[:12]}-{content[:12]}"
+    snapshot.parent.mkdir(exist_ok=True)
+    if snapshot.exists():
+        shutil.rmtree(staging)
+    else:
+        staging.rename(snapshot)
+    _point_current_at(out, snapshot)
+    return snapshot
+
+
+def current_snapshot(out: Path) -> Path:
+    """The published snapshot of an output folder (or the folder itself, when it is a snapshot).
+
+    Raises:
+        UsageError: nothing is published there.
+    """
+    for folder in (out / "current", out):
+        if (folder / "dataset.json").is_file():
+            return folder.resolve()
+    raise UsageError(f"{out} holds no finished output: run `clipshards prepare SOURCE {out}` first")
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"size_bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _link_or_copy(shard: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(shard, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(shard, target)
+
+
+def _write_durably(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _point_current_at(out: Path, snapshot: Path) -> None:
+    link = out / "current.new"
+    link.unlink(missing_ok=True)
+    link.symlink_to(snapshot.relative_to(out))
+    link.replace(out / "current")
