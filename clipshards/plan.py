@@ -220,6 +220,10 @@ class ShardPlan:
     part: str
     views: Mapping[str, Sequence[View]]
 
+    def all_views(self) -> list[View]:
+        """The views of all its clips."""
+        return [view for of_clip in self.views.values() for view in of_clip]
+
 
 def planned_bytes(views: Mapping[str, Sequence[View]], profile: Profile) -> int:
     """Estimate of what the views take in shards: full grids at JPEG q95."""

@@ -26,7 +26,7 @@ import webdataset
 
 from clipshards.decode.media import Extent
 from clipshards.errors import NoSpaceError
-from clipshards.plan import ShardPlan, View
+from clipshards.plan import ShardPlan
 from clipshards.rendering import ClipJob, ClipOutcome, RenderedView
 from clipshards.sampling import Profile
 from clipshards.tars import TarMember
@@ -205,7 +205,7 @@ def sample_json(
 def _fingerprint(
     plan: ShardPlan, part: PartOnDisk, encoding: Encoding, rows: Mapping[str, Mapping[str, Any]]
 ) -> str:
-    keys = [view.key for views in plan.views.values() for view in views]
+    keys = [view.key for view in plan.all_views()]
     made_from = {
         "version": SHARD_VERSION,
         "packages": [f"{name} {version(name)}" for name in _DECIDES_BYTES],
@@ -253,9 +253,3 @@ class _HashingFile:
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
-
-
-def views_of(plan: ShardPlan) -> Iterator[View]:
-    """All views of a shard plan."""
-    for views in plan.views.values():
-        yield from views

@@ -130,23 +130,27 @@ def test_old_commit_stays_served(hub: HubServer, tmp_path: Path) -> None:
         assert Path(copy).read_bytes() == content
 
 
-def test_a_file_changed_on_disk_is_not_served_under_its_old_commit(hub: HubServer, folder: Path) -> None:
+def test_a_file_changed_on_disk_is_not_served_under_its_old_commit(
+    hub: HubServer, folder: Path, tmp_path: Path
+) -> None:
     (folder / "README.md").write_bytes(b"# changed\n")
     with pytest.raises(EntryNotFoundError):
-        api_of(hub).hf_hub_download(REPO, "README.md", repo_type="dataset", revision=hub.commit)
+        api_of(hub).hf_hub_download(
+            REPO, "README.md", repo_type="dataset", revision=hub.commit, cache_dir=tmp_path / "cache"
+        )
     hub.publish()
     with urllib.request.urlopen(f"{hub.endpoint}/datasets/{REPO}/resolve/main/README.md") as answer:
         assert answer.read() == b"# changed\n"
 
 
-def test_unknown_names(hub: HubServer) -> None:
+def test_unknown_names(hub: HubServer, tmp_path: Path) -> None:
     api = api_of(hub)
     with pytest.raises(RepositoryNotFoundError):
         api.repo_info("demo/nowhere", repo_type="dataset")
     with pytest.raises(RevisionNotFoundError):
         api.repo_info(REPO, repo_type="dataset", revision="refs/pr/1")
     with pytest.raises(EntryNotFoundError):
-        api.hf_hub_download(REPO, "nowhere.txt", repo_type="dataset")
+        api.hf_hub_download(REPO, "nowhere.txt", repo_type="dataset", cache_dir=tmp_path / "cache")
 
 
 def test_token_is_required(folder: Path) -> None:

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
+from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 
 from clipshards.decode.decoder import Decoder, Output
-from clipshards.decode.media import MEDIA_ERRORS, Extent, describe, open_media, video_stream
-from clipshards.decode.plan import Run, governing_key, is_damaged, plan_runs
+from clipshards.decode.extent import Extent
+from clipshards.decode.media import MEDIA_ERRORS, describe, open_media, video_stream
+from clipshards.decode.plan import Run, governing_key, is_damaged, is_leading, plan_runs
 from clipshards.decode.probe import ClipInfo, PacketTable, media_packets, probe
 from clipshards.errors import Rejected
 from clipshards.images import Rgb
@@ -45,6 +48,7 @@ class Clip:
     def __init__(self, extent: Extent, info: ClipInfo, table: PacketTable) -> None:
         self.extent = extent
         self.info = info
+        """What is known of the clip; decoding can still find it `decord_divergent`."""
         self.table = table
         self.failures: dict[int, Rejected] = {}
         """Frames asked for that could not be decoded, and why; grows with each call of `frames`."""
@@ -80,8 +84,14 @@ class Clip:
     def _fast_pass(self, missing: deque[int]) -> Iterator[tuple[int, Rgb]]:
         """Take frames off `missing` up to the first that is missing, damaged or of another size."""
         packets = {int(self.table.frame_packets[index]): index for index in missing}
-        decoding = _Decoding(self, plan_runs(self.table, list(packets)), keep=frozenset(packets))
+        runs = plan_runs(self.table, list(packets))
+        starts = {run.first for run in runs}
+        decoding = _Decoding(self, runs, keep=frozenset(packets))
         for output in decoding:
+            if output.packet in starts and not _is_intra(output):
+                # The container's key flags lie: seeking there, as decord does, gives wrong pictures.
+                self.info = replace(self.info, decord_divergent=True)
+                return
             index = packets.get(output.packet)
             if index is None:
                 continue
@@ -116,12 +126,19 @@ class Clip:
     def _fail_absent(self, index: int, damage: dict[int, str], num_outputs: int) -> None:
         """Say why the decoder gave no frame at all for this index."""
         words = next(iter(damage.values()), "the decoder gave no frame")
+        packet = int(self.table.frame_packets[index])
         if num_outputs == 0:
             self._fail(index, "no-decodable-frames", words)
-        elif self.table.is_corrupt[self.table.frame_packets[index]]:
+        elif is_leading(self.table, packet):
+            self._fail(index, "no-leading-keyframe", words)
+        elif self.table.is_corrupt[packet]:
             self._fail(index, "truncated-media", words)
         else:
             self._fail(index, "decode-errors", words)
+
+
+def _is_intra(output: Output) -> bool:
+    return output.frame.key_frame or output.frame.pict_type == PictureType.I
 
 
 class _Decoding:

@@ -1,13 +1,9 @@
-"""Opening media: where a clip's bytes lie, and what each error of the decoder library means to us.
+"""Opening media, choosing the stream, and what each error of the decoder library means to us.
 
 The only place where libav's errors become reason words.
 """
 
 from __future__ import annotations
-
-import os
-from dataclasses import dataclass
-from pathlib import Path
 
 import av
 import av.error
@@ -15,6 +11,8 @@ from av.codec.hwaccel import HWAccel
 from av.container.input import InputContainer
 from av.video.stream import VideoStream
 
+from clipshards.decode.boxes import lacks_moov
+from clipshards.decode.extent import Extent
 from clipshards.errors import Rejected
 
 # Only local bytes: a playlist dressed up as a clip must not make us open a network address.
@@ -35,29 +33,6 @@ _REASON_OF_ERROR: tuple[tuple[type[BaseException], str], ...] = (
 MEDIA_ERRORS = (av.error.FFmpegError, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Where a clip's bytes lie: a file of its own, or a member inside a tar."""
-
-    path: str
-    offset_bytes: int = 0
-    size_bytes: int | None = None
-    """None: to the end of the file."""
-
-    @property
-    def url(self) -> str:
-        """Address for FFmpeg; `file:` keeps a name such as `concat:x.mp4` from choosing a protocol."""
-        if self.offset_bytes == 0 and self.size_bytes is None:
-            return f"file:{self.path}"
-        end_bytes = 0 if self.size_bytes is None else self.offset_bytes + self.size_bytes
-        return f"subfile,,start,{self.offset_bytes},end,{end_bytes},,:file:{self.path}"
-
-    def available_bytes(self) -> int:
-        """Bytes that are there: `size_bytes`, or less when the file ends before."""
-        rest = max(0, Path(self.path).stat().st_size - self.offset_bytes)
-        return rest if self.size_bytes is None else min(rest, self.size_bytes)
-
-
 def open_media(extent: Extent, hwaccel: HWAccel | None = None) -> InputContainer:
     """Open the clip's container.
 
@@ -73,7 +48,7 @@ def open_media(extent: Extent, hwaccel: HWAccel | None = None) -> InputContainer
     except FileNotFoundError as error:
         raise Rejected("file-missing", describe(error)) from error
     except MEDIA_ERRORS as error:
-        default = "moov-missing" if _lacks_moov(extent) else "not-media"
+        default = "moov-missing" if lacks_moov(extent) else "not-media"
         raise rejection(error, default) from error
     if container.format.name in _NOT_CLIPS or container.format.name.endswith("_pipe"):
         container.close()
@@ -114,29 +89,3 @@ def describe(error: BaseException) -> str:
     """The library's own words, without addresses, at most 120 characters."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return f"{type(error).__name__}: {text}"[:120]
-
-
-_BOX_TYPES = frozenset(
-    {b"ftyp", b"styp", b"moof", b"mdat", b"free", b"skip", b"wide", b"sidx", b"emsg", b"uuid", b"prft"}
-)
-
-
-def _lacks_moov(extent: Extent) -> bool:
-    """Whether the bytes are a chain of MP4 boxes without the index box `moov`."""
-    available = extent.available_bytes()
-    position, boxes = 0, 0
-    with Path(extent.path).open("rb") as file:
-        while position + 8 <= available:
-            file.seek(extent.offset_bytes + position, os.SEEK_SET)
-            head = file.read(16)
-            size, kind = int.from_bytes(head[:4], "big"), head[4:8]
-            if kind == b"moov":
-                return False
-            if kind not in _BOX_TYPES:
-                break
-            boxes += 1
-            size = int.from_bytes(head[8:16], "big") if size == 1 else size
-            if size < 8:
-                break
-            position += size
-    return boxes > 0

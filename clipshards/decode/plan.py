@@ -30,11 +30,20 @@ def governing_key(table: PacketTable, packet: int) -> int | None:
     """Position of the key packet at which decoding must start to get the frame of `packet`.
 
     That is the last key packet before it, unless the frame is shown before that key frame: such leading
-    pictures of an open GOP are predicted from the GOP before. None when no key packet precedes it.
+    pictures of an open GOP are predicted from the GOP before; those of the first GOP have nothing but its key
+    frame, and the decoder knows whether that is enough. None when no key packet precedes it.
     """
     keys = np.flatnonzero(table.is_key[: packet + 1])
-    keys = keys[table.pts[keys] <= table.pts[packet]]
-    return int(keys[-1]) if len(keys) else None
+    if len(keys) == 0:
+        return None
+    earlier = keys[table.pts[keys] <= table.pts[packet]]
+    return int(earlier[-1] if len(earlier) else keys[0])
+
+
+def is_leading(table: PacketTable, packet: int) -> bool:
+    """Whether the frame of `packet` is shown before the key frame that decoding starts at."""
+    first = governing_key(table, packet)
+    return first is not None and bool(table.pts[packet] < table.pts[first])
 
 
 def plan_runs(table: PacketTable, packets: Sequence[int]) -> tuple[Run, ...]:

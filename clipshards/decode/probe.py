@@ -20,7 +20,9 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from clipshards.decode.decoder import Decoder
-from clipshards.decode.media import MEDIA_ERRORS, Extent, describe, open_media, rejection, video_stream
+from clipshards.decode.boxes import has_split_runs
+from clipshards.decode.extent import Extent
+from clipshards.decode.media import MEDIA_ERRORS, describe, open_media, rejection, video_stream
 from clipshards.errors import Rejected
 
 _FIRST_FRAME_ATTEMPTS = 8
@@ -84,6 +86,10 @@ class _Row(NamedTuple):
     is_corrupt: bool
     is_encrypted: bool
 
+    @property
+    def is_shown(self) -> bool:
+        return not self.is_trimmed and not self.is_hidden
+
 
 def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
     """Read all packets of the clip, and decode its first picture for what only a picture can tell.
@@ -105,7 +111,10 @@ def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
             )
         if all(row.is_encrypted for row in rows):
             raise Rejected("encrypted", f"all {len(rows)} packets are encrypted")
-        table, has_times = _tabulate(extent, rows)
+        # AVI keeps no display times: where pictures are reordered FFmpeg's guesses are wrong.
+        is_guessed = container.format.name == "avi" and bool(stream.codec_context.has_b_frames)
+        has_times = not is_guessed and all(row.pts is not None for row in rows if row.is_shown)
+        table = _tabulate(extent, rows, has_times)
         if len(table.frame_packets) == 0:
             raise Rejected("no-decodable-frames", f"none of {len(rows)} packets is shown")
         is_truncated = bool(demux_error) or bool(table.is_corrupt.any()) or _ends_early(stream, extent)
@@ -114,6 +123,7 @@ def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
             or len(table.frame_packets) < len(rows)
             or container.format.name in _FORMATS_WITHOUT_INDEX
             or has_leading_pictures(table)
+            or (stream.frames == 0 and "mp4" in container.format.name and has_split_runs(extent))
         )
         return _clip_info(container, stream, table, first_frame, is_divergent, is_truncated), table
 
@@ -179,16 +189,15 @@ def _is_reference_only(codec: str, packet: Packet[VideoStream]) -> bool:
     return not bits & 0x08 and not bits & 0x02
 
 
-def _tabulate(extent: Extent, rows: list[_Row]) -> tuple[PacketTable, bool]:
-    """The table, and whether the container has times (else the clip is decoded once to number its frames)."""
-    is_shown = np.array([not row.is_trimmed and not row.is_hidden for row in rows])
-    has_times = all(row.pts is not None for row, shown in zip(rows, is_shown, strict=True) if shown)
+def _tabulate(extent: Extent, rows: list[_Row], has_times: bool) -> PacketTable:
+    """The table; a clip without display times is decoded once to number its frames."""
     if has_times:
         pts = np.array([row.pts or 0 for row in rows], np.int64)
+        is_shown = np.array([row.is_shown for row in rows])
     else:
         pts, is_shown = _number_by_decoding(extent, len(rows))
     order = np.argsort(pts, kind="stable")
-    table = PacketTable(
+    return PacketTable(
         pts=pts,
         is_key=np.array([row.is_key for row in rows]),
         is_trimmed=np.array([row.is_trimmed for row in rows]),
@@ -196,7 +205,6 @@ def _tabulate(extent: Extent, rows: list[_Row]) -> tuple[PacketTable, bool]:
         is_encrypted=np.array([row.is_encrypted for row in rows]),
         frame_packets=order[is_shown[order]],
     )
-    return table, has_times
 
 
 def _number_by_decoding(

@@ -1,0 +1,90 @@
+"""Checks a snapshot against itself: every hash, table, count and sample."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pyarrow.parquet as pq
+
+from clipshards.schema import SCHEMA_VERSION, TABLES
+
+
+def verify_snapshot(snapshot: Path) -> tuple[dict[str, int], list[str]]:
+    """Check the snapshot; returns how much was checked and what is wrong, one sentence each."""
+    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
+    if dataset.get("schema_version") != SCHEMA_VERSION:
+        found = dataset.get("schema_version")
+        return {}, [f"dataset.json: schema_version is {found}, this program reads {SCHEMA_VERSION}"]
+    problems = _check_files(snapshot, dataset["files"])
+    checked = {"files": len(dataset["files"])}
+    if problems:
+        return checked, problems
+    tables = {name: pq.read_table(snapshot / "manifests" / f"{name}.parquet") for name in TABLES}
+    problems += _check_tables(tables, dataset["counts"])
+    problems += _check_views(snapshot, tables)
+    return {**checked, "tables": len(tables), "views": tables["views"].num_rows}, problems
+
+
+def _check_files(snapshot: Path, files: dict[str, dict[str, Any]]) -> list[str]:
+    problems = []
+    for name, wanted in files.items():
+        path = snapshot / name
+        if not path.is_file():
+            problems.append(f"{name}: missing")
+        elif path.stat().st_size != wanted["size_bytes"]:
+            problems.append(f"{name}: {path.stat().st_size} bytes, dataset.json says {wanted['size_bytes']}")
+        else:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != wanted["sha256"]:
+                problems.append(f"{name}: sha256 is {digest}, dataset.json says {wanted['sha256']}")
+    return problems
+
+
+def _check_tables(tables: dict[str, Any], counts: dict[str, int]) -> list[str]:
+    problems = []
+    for name, table in tables.items():
+        if not table.schema.equals(TABLES[name]):
+            problems.append(f"manifests/{name}.parquet: the columns are not those of this version")
+        if table.num_rows != counts[name]:
+            problems.append(f"manifests/{name}.parquet: {table.num_rows} rows, dataset.json says {counts[name]}")
+    views = set(tables["views"].column("view").to_pylist())
+    for name in ("examples", "questions", "bench"):
+        named = set(tables[name].column("view").to_pylist()) - {None}
+        if missing := named - views:
+            problems.append(f"manifests/{name}.parquet: {len(missing)} views are in no shard: {min(missing)}")
+    return problems
+
+
+def _check_views(snapshot: Path, tables: dict[str, Any]) -> list[str]:
+    """Each view's sample is where the table says, under its key, with so many frames."""
+    problems = []
+    columns = ["view", "shard", "offset_bytes", "length_bytes", "num_frames"]
+    for row in tables["views"].select(columns).to_pylist():
+        if problem := _check_sample(snapshot / row["shard"], row):
+            problems.append(f"{row['shard']} at {row['offset_bytes']}: {problem}")
+    return problems
+
+
+def _check_sample(shard: Path, row: dict[str, Any]) -> str:
+    with shard.open("rb", buffering=0) as file:
+        block = os.pread(file.fileno(), row["length_bytes"], row["offset_bytes"])
+    try:
+        with tarfile.open(fileobj=io.BytesIO(block)) as tar:
+            members = {member.name: tar.extractfile(member) for member in tar.getmembers()}
+    except tarfile.TarError as error:
+        return f"no sample ({error})"
+    key = row["view"]
+    if list(members) != [f"{key}.json", f"{key}.mp"]:
+        return f"members {list(members)}, wanted {key}.json and {key}.mp"
+    frames = msgpack.unpackb(members[f"{key}.mp"].read())  # type: ignore[union-attr]
+    if len(frames) != row["num_frames"]:
+        return f"{len(frames)} frames, the table says {row['num_frames']}"
+    return ""

@@ -1,0 +1,264 @@
+"""The command line. Prefect, decoders and the Hub client are imported inside the commands that need them:
+`--help` answers at once, and a decoder's process, which imports this module again, stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from clipshards.errors import ClipshardsError, UsageError
+
+app = typer.Typer(
+    name="clipshards",
+    help="Video question-answering data sets on the Hub → training-ready shards with pre-decoded frames.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Source = Annotated[
+    str, typer.Argument(help="hf://datasets/OWNER/NAME[@REVISION], or a folder of the same shape.")
+]
+Out = Annotated[Path, typer.Argument(help="Output folder; OUT/current is the finished snapshot.")]
+RecipeOption = Annotated[str, typer.Option("--recipe", help="Name of a built-in recipe, or a TOML file.")]
+ProfileOption = Annotated[
+    str | None, typer.Option("--profile", help="Sampling rules of the training split: a name or a TOML file.")
+]
+PartsOption = Annotated[str, typer.Option("--parts", help="Use only parts whose path or name matches.")]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", min=1, help="At most so many clips of each part, for a first try.")
+]
+QualityOption = Annotated[str, typer.Option("--quality", help="JPEG quality 1–100, or 'lossless' (PNG).")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Decoder processes; default: one for each core.")
+]
+ExtractOption = Annotated[
+    bool, typer.Option("--extract", help="Also write the clips as plain files to OUT/videos.")
+]
+AllClipsOption = Annotated[bool, typer.Option("--all-clips", help="Also store clips that no row names.")]
+MaxRejectedOption = Annotated[
+    float, typer.Option("--max-rejected", min=0, max=1, help="Share of clips or rows that may be rejected.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, totals last.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Argument(help="Output folder.")] = Path("demo/out"),
+    source: Annotated[
+        Path | None, typer.Option("--source", help="Where the data set is built; default: OUT/../source.")
+    ] = None,
+    workers: WorkersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a small GRASP-shaped data set, serve it as a Hub on loopback, prepare and verify it.
+
+    Example: clipshards demo
+    """
+    folder = source or out.parent / "source"
+    with _errors_for_people():
+        from clipshards.demo import build_demo
+        from clipshards.hub.server import HubServer
+
+        _say(as_json, f"building the demo data set in {folder}")
+        build_demo(folder, workers=workers or os.cpu_count() or 1)
+        with HubServer(folder) as hub:
+            _say(as_json, f"serving it on {hub.endpoint} as hf://datasets/demo/GRASP")
+            totals = _prepare(
+                "hf://datasets/demo/GRASP", out, as_json, workers=workers, endpoint=hub.endpoint, max_rejected=0.02
+            )
+        _finish(totals, as_json)
+        _verify(out, as_json)
+
+
+@app.command()
+def plan(
+    source: Source,
+    out: Annotated[Path | None, typer.Argument(help="Output folder; its free space is looked at.")] = None,
+    recipe: RecipeOption = "grasp",
+    profile: ProfileOption = None,
+    parts: PartsOption = "*",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what would be fetched, decoded and written; nothing is done.
+
+    Example: clipshards plan hf://datasets/interlive/GRASP OUT
+    """
+    with _errors_for_people():
+        from flows.planning import plan_run
+
+        totals = plan_run(source, out, recipe=recipe, profile=profile, parts=parts)
+        _finish(totals, as_json)
+
+
+@app.command()
+def prepare(
+    source: Source,
+    out: Out,
+    recipe: RecipeOption = "grasp",
+    profile: ProfileOption = None,
+    parts: PartsOption = "*",
+    limit: LimitOption = None,
+    quality: QualityOption = "95",
+    workers: WorkersOption = None,
+    extract: ExtractOption = False,
+    all_clips: AllClipsOption = False,
+    max_rejected: MaxRejectedOption = 0.01,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch, verify, decode and write shards and tables; run it again to go on where it stopped.
+
+    Example: clipshards prepare hf://datasets/interlive/GRASP OUT
+    """
+    with _errors_for_people():
+        totals = _prepare(
+            source,
+            out,
+            as_json,
+            recipe=recipe,
+            profile=profile,
+            parts=parts,
+            limit=limit,
+            quality=_parse_quality(quality),
+            workers=workers,
+            extract=extract,
+            all_clips=all_clips,
+            max_rejected=max_rejected,
+        )
+        _finish(totals, as_json)
+
+
+@app.command()
+def verify(out: Out, as_json: JsonOption = False) -> None:
+    """Check every hash, table and sample of the current snapshot.
+
+    Example: clipshards verify OUT
+    """
+    with _errors_for_people():
+        _verify(out, as_json)
+
+
+@app.command()
+def serve(
+    folder: Annotated[Path, typer.Argument(help="A data set as a folder.")],
+    repo: Annotated[str, typer.Option("--repo", help="Name under which it is served.")] = "demo/GRASP",
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port; files come from the port after it.")] = 8600,
+    token: Annotated[
+        str | None, typer.Option("--token", envvar="CLIPSHARDS_SERVE_TOKEN", help="Ask clients for this token.")
+    ] = None,
+    gated: Annotated[bool, typer.Option("--gated", help="Let other tokens list, but not fetch.")] = False,
+) -> None:
+    """Serve a folder by the protocol of the Hub, for tests and sites without a network.
+
+    Example: clipshards serve demo/source
+    """
+    with _errors_for_people():
+        from clipshards.hub.server import HubServer
+
+        if not folder.is_dir():
+            raise UsageError(f"FOLDER ({str(folder)!r}) must be a folder that exists")
+        try:
+            server = HubServer(folder, repo=repo, host=host, port=port, token=token, gated=gated)
+        except OSError as error:
+            raise UsageError(f"cannot listen on {host}:{port} ({error.strerror}): choose another --port") from None
+        with server as hub:
+            typer.echo(f"hf://datasets/{repo} at commit {hub.commit}")
+            typer.echo(f"use it with: HF_ENDPOINT={hub.endpoint} clipshards prepare hf://datasets/{repo} OUT")
+            sys.stdout.flush()
+            signal.pause()
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+def _prepare(source: str, out: Path, as_json: bool, **options: Any) -> dict[str, Any]:
+    _quiet_prefect()
+    from flows.console import use
+    from flows.prepare import prepare as flow
+    from flows.reporting import reporter_for
+
+    use(reporter_for(as_json))
+    return flow(source, str(out), **options)
+
+
+def _verify(out: Path, as_json: bool) -> None:
+    from clipshards.errors import IncompleteError
+    from clipshards.verify import verify_snapshot
+    from manifests.snapshot import current_snapshot
+
+    checked, problems = verify_snapshot(current_snapshot(out))
+    if as_json:
+        print(json.dumps({"event": "verify", **checked, "problems": problems}))
+    else:
+        for problem in problems:
+            typer.echo(problem, err=True)
+        amounts = ", ".join(f"{count:,} {name}" for name, count in checked.items())
+        typer.echo(f"verified {amounts}: {len(problems)} problems")
+    if problems:
+        raise IncompleteError(f"{out} has {len(problems)} problems: run `clipshards prepare SOURCE {out}` again")
+
+
+def _finish(totals: dict[str, Any], as_json: bool) -> None:
+    from flows.reporting import print_totals
+
+    print_totals(totals, as_json)
+
+
+def _say(as_json: bool, text: str) -> None:
+    if not as_json:
+        typer.echo(text, err=True)
+
+
+def _parse_quality(text: str) -> int | None:
+    if text == "lossless":
+        return None
+    if not text.isdigit() or not 1 <= int(text) <= 100:
+        raise UsageError(f"--quality ({text!r}) must be 1–100 or 'lossless'")
+    return int(text)
+
+
+def _quiet_prefect() -> None:
+    """A local run starts a server of its own; what that one logs means nothing to the user."""
+    settings = {
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_LOGGING_TO_API_ENABLED": "false",
+        "PREFECT_CLI_PROMPT": "false",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def _errors_for_people() -> Iterator[None]:
+    """Our errors end the program with one sentence and their exit code; Ctrl-C and SIGTERM with 130."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    except ClipshardsError as error:
+        typer.echo(f"clipshards: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("clipshards: interrupted; what is done is kept, the same command goes on", err=True)
+        sys.exit(130)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,81 @@
+"""Parts and files of the source: listed, fetched, indexed. A network may be asked again, a verdict may not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.tasks import exponential_backoff
+
+from clipshards.errors import IncompleteError
+from clipshards.hub.fetch import fetch
+from clipshards.hub.listing import HubFile, Listing, hash_file, list_source
+from clipshards.hub.source import FolderSource, HubSource
+from clipshards.tars import TarIndex, extract, index_tar
+
+Progress = Callable[[int], None]
+
+
+async def _may_help(task: Any, run: Any, state: Any) -> bool:
+    """A lost network may come back; a missing file, a wrong hash or a full disk stays."""
+    try:
+        await state.result()
+    except IncompleteError:
+        return True
+    except Exception:  # noqa: BLE001  whatever it is, it is not a network that may come back
+        return False
+    return False
+
+
+@task(name="list source", cache_policy=NO_CACHE)
+def list_files(source: HubSource | FolderSource) -> Listing:
+    """All files of the source at the commit that is pinned here."""
+    return list_source(source)
+
+
+@task(
+    name="fetch file",
+    task_run_name="fetch {file.path}",
+    cache_policy=NO_CACHE,
+    retries=3,
+    retry_delay_seconds=exponential_backoff(backoff_factor=5),
+    retry_jitter_factor=0.5,
+    retry_condition_fn=_may_help,
+)
+def fetch_file(
+    source: HubSource | FolderSource,
+    commit: str,
+    file: HubFile,
+    folder: Path,
+    *,
+    progress: Progress,
+    stop: threading.Event,
+) -> tuple[Path, str]:
+    """The verified file on disk and its sha256; a local folder's file stays where it is."""
+    if isinstance(source, FolderSource):
+        path = source.folder / file.path
+    else:
+        path = fetch(source, commit, file, folder / file.path, progress=progress, stop=stop)
+        if file.sha256:
+            return path, file.sha256
+        progress = _silent
+    return path, hash_file(path, progress)
+
+
+def _silent(num_bytes: int) -> None:
+    """The bytes were counted when they were fetched."""
+
+
+@task(name="index part", task_run_name="index {part}", cache_policy=NO_CACHE)
+def index_part(
+    part: str, fetched: tuple[Path, str], *, extract_to: Path | None, progress: Progress, stop: threading.Event
+) -> TarIndex:
+    """The members of a part with their hashes; writes the plain tree when that was asked for."""
+    index = index_tar(fetched[0], part=part, progress=progress, stop=stop)
+    if extract_to is not None:
+        extract(index, fetched[0], extract_to)
+    return index
