@@ -1,0 +1,1 @@
+"""Tools that people and CI run: `scripts/NAME`."""
