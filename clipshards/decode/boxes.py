@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from clipshards.decode.extent import Extent
-
 _TOP_KINDS = frozenset(
     {b"ftyp", b"styp", b"moof", b"mdat", b"free", b"skip", b"wide", b"sidx", b"emsg", b"uuid", b"prft"}
 )
@@ -39,24 +37,24 @@ def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[_Box]:
         start += size
 
 
-def lacks_moov(extent: Extent) -> bool:
-    """Whether the bytes are a chain of MP4 boxes without the index box `moov`."""
+def lacks_moov(path: str, start: int, end: int) -> bool:
+    """Whether the bytes [start, end) of a file are a chain of MP4 boxes without the index box `moov`."""
     num_boxes = 0
-    with Path(extent.path).open("rb") as file:
-        for box in _boxes(file, extent.offset_bytes, extent.offset_bytes + extent.available_bytes()):
+    with Path(path).open("rb") as file:
+        for box in _boxes(file, start, end):
             if box.kind not in _TOP_KINDS:
                 return num_boxes > 0 and box.kind != b"moov"
             num_boxes += 1
     return num_boxes > 0
 
 
-def has_split_runs(extent: Extent) -> bool:
+def has_split_runs(path: str, start: int, end: int) -> bool:
     """Whether a fragment lists the samples of a track in several `trun` boxes.
 
     The FFmpeg inside decord 0.6 gives such samples wrong times, so decord sorts the frames wrongly.
     """
-    with Path(extent.path).open("rb") as file:
-        for moof in _boxes(file, extent.offset_bytes, extent.offset_bytes + extent.available_bytes()):
+    with Path(path).open("rb") as file:
+        for moof in _boxes(file, start, end):
             if moof.kind != b"moof":
                 continue
             for traf in _boxes(file, moof.start, moof.end):

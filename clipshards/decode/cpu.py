@@ -20,8 +20,7 @@ from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 
 from clipshards.decode.decoder import Decoder, Output
-from clipshards.decode.extent import Extent
-from clipshards.decode.media import MEDIA_ERRORS, describe, open_media, video_stream
+from clipshards.decode.media import MEDIA_ERRORS, Extent, describe, open_media, video_stream
 from clipshards.decode.plan import Run, governing_key, is_damaged, is_leading, plan_runs
 from clipshards.decode.probe import ClipInfo, PacketTable, media_packets, probe
 from clipshards.errors import Rejected

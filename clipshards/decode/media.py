@@ -5,6 +5,9 @@ The only place where libav's errors become reason words.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import av
 import av.error
 from av.codec.hwaccel import HWAccel
@@ -12,7 +15,6 @@ from av.container.input import InputContainer
 from av.video.stream import VideoStream
 
 from clipshards.decode.boxes import lacks_moov
-from clipshards.decode.extent import Extent
 from clipshards.errors import Rejected
 
 # Only local bytes: a playlist dressed up as a clip must not make us open a network address.
@@ -33,6 +35,33 @@ _REASON_OF_ERROR: tuple[tuple[type[BaseException], str], ...] = (
 MEDIA_ERRORS = (av.error.FFmpegError, ValueError)
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where a clip's bytes lie: a file of its own, or a member inside a tar."""
+
+    path: str
+    offset_bytes: int = 0
+    size_bytes: int | None = None
+    """None: to the end of the file."""
+
+    @property
+    def url(self) -> str:
+        """Address for FFmpeg; `file:` keeps a name such as `concat:x.mp4` from choosing a protocol."""
+        if self.offset_bytes == 0 and self.size_bytes is None:
+            return f"file:{self.path}"
+        end_bytes = 0 if self.size_bytes is None else self.offset_bytes + self.size_bytes
+        return f"subfile,,start,{self.offset_bytes},end,{end_bytes},,:file:{self.path}"
+
+    def span(self) -> tuple[int, int]:
+        """The bytes that are there, as offsets [start, end) in the file."""
+        return self.offset_bytes, self.offset_bytes + self.available_bytes()
+
+    def available_bytes(self) -> int:
+        """Bytes that are there: `size_bytes`, or less when the file ends before."""
+        rest = max(0, Path(self.path).stat().st_size - self.offset_bytes)
+        return rest if self.size_bytes is None else min(rest, self.size_bytes)
+
+
 def open_media(extent: Extent, hwaccel: HWAccel | None = None) -> InputContainer:
     """Open the clip's container.
 
@@ -48,7 +77,7 @@ def open_media(extent: Extent, hwaccel: HWAccel | None = None) -> InputContainer
     except FileNotFoundError as error:
         raise Rejected("file-missing", describe(error)) from error
     except MEDIA_ERRORS as error:
-        default = "moov-missing" if lacks_moov(extent) else "not-media"
+        default = "moov-missing" if lacks_moov(extent.path, *extent.span()) else "not-media"
         raise rejection(error, default) from error
     if container.format.name in _NOT_CLIPS or container.format.name.endswith("_pipe"):
         container.close()

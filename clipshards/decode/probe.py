@@ -19,10 +19,9 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from clipshards.decode.decoder import Decoder
 from clipshards.decode.boxes import has_split_runs
-from clipshards.decode.extent import Extent
-from clipshards.decode.media import MEDIA_ERRORS, describe, open_media, rejection, video_stream
+from clipshards.decode.decoder import Decoder
+from clipshards.decode.media import MEDIA_ERRORS, Extent, describe, open_media, rejection, video_stream
 from clipshards.errors import Rejected
 
 _FIRST_FRAME_ATTEMPTS = 8
@@ -123,9 +122,19 @@ def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
             or len(table.frame_packets) < len(rows)
             or container.format.name in _FORMATS_WITHOUT_INDEX
             or has_leading_pictures(table)
-            or (stream.frames == 0 and "mp4" in container.format.name and has_split_runs(extent))
+            or (
+                stream.frames == 0
+                and "mp4" in container.format.name
+                and has_split_runs(extent.path, *extent.span())
+            )
         )
         return _clip_info(container, stream, table, first_frame, is_divergent, is_truncated), table
+
+
+def _has_split_runs(container: InputContainer, stream: VideoStream, extent: Extent) -> bool:
+    # Only a fragmented file has no number of frames in its index.
+    is_fragmented_mp4 = "mp4" in container.format.name and stream.frames == 0
+    return is_fragmented_mp4 and has_split_runs(extent.path, *extent.span())
 
 
 def media_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
