@@ -1,38 +1,42 @@
-"""Figures with goals: printed a line each, written as JSON, and an exit code that says whether all hold."""
+"""Figures with goals: what a benchmark prints, keeps and exits with."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value; `goal` None: printed for information."""
+    """One measured value and what it was to be."""
 
     name: str
     value: float
-    goal: float | None = None
-    at_most: bool = False
-    """The goal is an upper bound, not a lower one."""
-
-    def holds(self) -> bool:
-        """Whether the goal is reached."""
-        if self.goal is None:
-            return True
-        return self.value <= self.goal if self.at_most else self.value >= self.goal
+    goal: str
+    """The goal in words, such as `>= 1.7`; "" for a figure without one."""
+    ok: bool = True
 
 
-def report(benchmark: str, figures: list[Figure]) -> int:
-    """Print `name value goal`, write results/<benchmark>.json; 0 when every goal holds, else 1."""
+def at_least(name: str, value: float, least: float) -> Figure:
+    """A figure that must not be smaller than `least`."""
+    return Figure(name, value, f">= {least:g}", value >= least)
+
+
+def at_most(name: str, value: float, most: float) -> Figure:
+    """A figure that must not be larger than `most`."""
+    return Figure(name, value, f"<= {most:g}", value <= most)
+
+
+def report(name: str, figures: Sequence[Figure], results: Path = RESULTS) -> int:
+    """Print `name value goal` one a line, write results/NAME.json; the exit code: 0 when all goals hold."""
     for figure in figures:
-        sign = "<=" if figure.at_most else ">="
-        goal = f"{sign}{figure.goal:g}" if figure.goal is not None else "-"
-        print(f"{figure.name} {figure.value:.3f} {goal}" + ("" if figure.holds() else "  MISSED"))
-    RESULTS.mkdir(exist_ok=True)
-    rows = [{**asdict(figure), "holds": figure.holds()} for figure in figures]
-    (RESULTS / f"{benchmark}.json").write_text(json.dumps(rows, indent=1) + "\n")
-    return 0 if all(figure.holds() for figure in figures) else 1
+        verdict = "" if figure.ok else "   MISSED"
+        print(f"{figure.name:44} {figure.value:10.3f}   {figure.goal}{verdict}")
+    results.mkdir(parents=True, exist_ok=True)
+    lines = json.dumps([asdict(figure) for figure in figures], indent=1)
+    (results / f"{name}.json").write_text(lines + "\n")
+    return 0 if all(figure.ok for figure in figures) else 1

@@ -18,12 +18,13 @@ import msgspec
 import pyarrow as pa
 
 from clipshards.errors import Rejected
-from clipshards.jsonl import parse_json, read_lines
-from clipshards.recipe import Recipe, Split
+from clipshards.jsonl import has_keys, parse_json, read_lines
+from clipshards.recipe import QuestionFields, Recipe, Split
 from clipshards.schema import QUESTION_COLUMNS, Reject
 
 BATCH_ROWS = 16_384
 _LABEL = re.compile(r"\s*\(?([A-Za-z])[).:]\s*")
+_PLAIN_LABELS = [f"{chr(letter)})" for letter in range(ord("A"), ord("Z") + 1)]
 _LETTER = re.compile(r"\s*\(?([A-Za-z])[).:]?\s*")
 
 
@@ -87,25 +88,34 @@ class QuestionBuilder:
         self._canonical = recipe.canonical_categories
         self._choice_formats = frozenset(recipe.multiple_choice_formats)
         self._clip_path = ClipPaths(split.clip_folder)
-        self._clip_folder = split.clip_folder
         self._ids: set[str] = set()
         self._rows: list[tuple[Any, ...]] = []
         self._batches: list[pa.RecordBatch] = []
         self._result = Questions()
+        self._decode_plain = msgspec.json.Decoder(_plain_row(self._fields)).decode
 
     def add_lines(self, name: str, lines: IO[bytes]) -> None:
         """Read one JSONL file; `name` is its path in the source."""
-        for number, value in read_lines(lines):
-            self._add(name, number, "", value)
+        for number, line in read_lines(lines):
+            self._result.num_lines += 1
+            try:
+                values, extra = self._values(line, f"{name}:{number}")
+                self._rows.append((name, number, *self._checked(values), extra))
+            except Rejected as rejected:
+                reject = Reject("row", name, rejected.reason, rejected.detail, line=number)
+                self._result.rejects.append(reject)
+            if len(self._rows) >= BATCH_ROWS:
+                self._flush()
 
     def add_item(self, part: str, member: str, text: bytes) -> None:
         """Read one bench item: `{"clip_file": …, "qa": {…}}`, a member of a part."""
-        item: Any
+        self._result.num_lines += 1
         try:
-            item = self._flatten(parse_json(text), member)
+            values, extra = self._values_of_object(self._flatten(parse_json(text), member), member)
+            self._rows.append((part, 0, *self._checked(values), extra))
         except Rejected as rejected:
-            item = rejected
-        self._add(part, 0, member, item)
+            reject = Reject("item", part, rejected.reason, rejected.detail, member=member)
+            self._result.rejects.append(reject)
 
     def finish(self) -> Questions:
         """All rows as one table of `schema.QUESTION_COLUMNS`."""
@@ -120,70 +130,74 @@ class QuestionBuilder:
         names = {self._fields.id: Path(member).stem, self._fields.clip: item.get("clip_file")}
         return {**rest, **names, **item["qa"]}
 
-    def _add(self, file: str, line: int, member: str, value: Any) -> None:
-        self._result.num_lines += 1
-        try:
-            if isinstance(value, Rejected):
-                raise value
-            self._rows.append((file, line, *self._row(value, f"{file}:{line}")))
-        except Rejected as rejected:
-            kind = "item" if member else "row"
-            reject = Reject(kind, file, rejected.reason, rejected.detail, member=member, line=line)
-            self._result.rejects.append(reject)
-        if len(self._rows) >= BATCH_ROWS:
-            self._flush()
-
     def _flush(self) -> None:
         columns = zip(*self._rows, strict=True) if self._rows else [()] * len(QUESTION_COLUMNS)
         arrays = [pa.array(column, kind.type) for column, kind in zip(columns, QUESTION_COLUMNS, strict=True)]
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=QUESTION_COLUMNS))
         self._rows = []
 
-    def _row(self, row: Any, place: str) -> tuple[Any, ...]:
+    def _values(self, line: bytes, place: str) -> tuple[tuple[Any, ...], str | None]:
+        """The named fields of a line, and the others as JSON.
+
+        A line that has all named fields, of the usual types and no others, is read in one go.
+        """
+        try:
+            values = msgspec.structs.astuple(self._decode_plain(line))
+            if msgspec.UNSET not in values and has_keys(line, len(values)):
+                return values, None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # the long way says what is wrong, if anything is
+        return self._values_of_object(parse_json(line), place)
+
+    def _values_of_object(self, row: Any, place: str) -> tuple[tuple[Any, ...], str | None]:
         if type(row) is not dict:
             raise Rejected("row-not-a-list", f"an annotation must be an object, this is {type(row).__name__}")
         if not row:
             raise Rejected("empty-row", "an object without fields")
-        names = self._fields
-        take = row.pop
-        clip = self._clip_path(take(names.clip, None))
-        identity = self._identity(take(names.id, place))
-        category = _text(take(names.category, None), names.category)
-        form = _text(take(names.format, None), names.format)
-        question = _text(take(names.question, None), names.question)
-        if not question:
-            raise Rejected("bad-meta", f"{names.question} ({question!r}) must be a text")
-        options = _options(take(names.options, None))
-        answer = _text(take(names.answer, None), names.answer)
-        answer_index = self._answer_index(answer, options, form)
-        source = _text(take(names.source, None), names.source) or clip.split("/", 1)[0]
-        difficulty = _text(take(names.difficulty, None), names.difficulty)
-        response = _text(take(names.response, None), names.response)
+        row.setdefault(self._fields.id, place)
+        named = {ours: row.pop(theirs, None) for ours, theirs in msgspec.structs.asdict(self._fields).items()}
+        clip, options = named["clip"], _options(named["options"])
+        texts = {ours: _text(value, ours) for ours, value in named.items() if ours not in ("clip", "options")}
+        values = {**texts, "clip": clip, "options": options}
         extra = msgspec.json.encode(row).decode() if row else None
-        canonical = self._canonical.get(category, category) if category else None
+        return tuple(values[ours] for ours in named), extra
+
+    def _checked(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        identity, clip, source, category, difficulty, form, question, options, answer, response = values
+        clip = self._clip_path(clip)
+        if not identity:
+            raise Rejected("bad-meta", f"id ({identity!r}) must be a text")
+        if identity in self._ids:
+            raise Rejected("duplicate-id", f"id ({identity!r}) stands in an earlier row")
+        if not question:
+            raise Rejected("bad-meta", f"question ({question!r}) must be a text")
+        answer_index = self._answer_index(answer, options, form)
         self._ids.add(identity)
         return (
-            identity, clip, source, category, canonical, difficulty, form,
-            question, options, answer, answer_index, response, extra,
+            identity, clip, source or clip.split("/", 1)[0], category, self._canonical.get(category, category),
+            difficulty, form, question, options, answer, answer_index, response,
         )  # fmt: skip
-
-    def _identity(self, value: Any) -> str:
-        identity = _text(value, self._fields.id)
-        if not identity:
-            raise Rejected("bad-meta", f"{self._fields.id} ({value!r}) must be a text")
-        if identity in self._ids:
-            raise Rejected("duplicate-id", f"{self._fields.id} ({identity!r}) stands in an earlier row")
-        return identity
 
     def _answer_index(self, answer: str | None, options: list[str] | None, form: str | None) -> int | None:
         if not answer or not answer.strip():
-            raise Rejected("empty-answer", f"{self._fields.answer} ({answer!r}) must not be empty")
+            raise Rejected("empty-answer", f"answer ({answer!r}) must not be empty")
         is_choice = form in self._choice_formats if form else bool(options)
         if not is_choice:
             return None
         if not options:
-            raise Rejected("no-options", f"format {form!r} needs {self._fields.options}")
+            raise Rejected("no-options", f"a row of format {form!r} needs options")
         return find_answer(answer, options)
+
+
+def _plain_row(fields: QuestionFields) -> type[msgspec.Struct]:
+    """A row with just the named fields, in the order of `QuestionFields`."""
+    text = str | None | msgspec.UnsetType
+    kinds = {"id": str, "clip": str, "question": str, "options": list[str] | None | msgspec.UnsetType}
+    columns = [
+        (ours, kinds.get(ours, text), msgspec.field(name=theirs, default=msgspec.UNSET))
+        for ours, theirs in msgspec.structs.asdict(fields).items()
+    ]
+    return msgspec.defstruct("PlainRow", columns, forbid_unknown_fields=True, gc=False)
 
 
 def find_answer(answer: str, options: list[str]) -> int:
@@ -192,6 +206,10 @@ def find_answer(answer: str, options: list[str]) -> int:
     Raises:
         Rejected: `answer-not-in-options` when it points at none or at more than one.
     """
+    position = ord(answer) - ord("A") if len(answer) == 1 else -1
+    plain_labels = [option[:2] for option in options]
+    if 0 <= position < len(options) and plain_labels == _PLAIN_LABELS[: len(options)]:
+        return position
     labels = [match[1].upper() if (match := _LABEL.match(option)) else "" for option in options]
     if "" in labels:
         labels = [chr(ord("A") + index) for index in range(len(options))]

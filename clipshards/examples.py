@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from clipshards.annotations import BATCH_ROWS, ClipPaths
 from clipshards.errors import Rejected
-from clipshards.jsonl import read_lines
+from clipshards.jsonl import has_keys, parse_json, read_lines
 from clipshards.schema import EVENTS, EXAMPLE_COLUMNS, TURNS, Reject
 
 
@@ -68,19 +68,17 @@ class ExampleBuilder:
 
     def add_lines(self, stage: str, name: str, lines: IO[bytes]) -> None:
         """Read one JSONL file; `name` is its path in the source."""
-        for number, value in read_lines(lines):
+        for number, line in read_lines(lines):
             self._result.num_lines += 1
             try:
-                if isinstance(value, Rejected):
-                    raise value
-                specs = _Specs(value, self._clip_path)
+                specs = _read_specs(line, self._clip_path)
                 target = specs.target(stage)
-                shown = tuple(specs.windows)
-                shown = self._known.setdefault(shown, shown)
             except Rejected as rejected:
                 reject = Reject("example", name, rejected.reason, rejected.detail, line=number)
                 self._result.rejects.append(reject)
                 continue
+            shown = tuple(specs.windows)
+            shown = self._known.setdefault(shown, shown)
             self._result.shown.append(shown)
             self._columns.append(name, number, stage, shown[0], specs, target)
             if len(self._columns.rows) >= BATCH_ROWS:
@@ -97,49 +95,108 @@ class ExampleBuilder:
         self._columns = _Columns()
 
 
+class _Video(msgspec.Struct, tag_field="type", tag="video", forbid_unknown_fields=True, gc=False):
+    path: str
+    start_seconds: float
+    end_seconds: float
+    fps: float | None | msgspec.UnsetType = msgspec.UNSET
+    src_resolution: list[Any] | None | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True, gc=False):
+    content: str
+    output: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Meta(msgspec.Struct, tag_field="type", tag="meta", forbid_unknown_fields=True, gc=False):
+    difficulty: str | None | msgspec.UnsetType = msgspec.UNSET
+    question_text: str | None | msgspec.UnsetType = msgspec.UNSET
+    gt_events: list[dict[str, Any]] | None | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode_plain = msgspec.json.Decoder(list[_Video | _Text | _Meta]).decode
+
+
+def _read_specs(line: bytes, clip_path: ClipPaths) -> _Specs:
+    """The specs of a line; one without unknown fields or unusual types is read in one go."""
+    try:
+        plain = _decode_plain(line)
+        if has_keys(line, sum(map(_count_keys, plain))):
+            return _Specs.of_plain(plain, clip_path)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass  # the long way says what is wrong, if anything is
+    return _Specs.of_objects(parse_json(line), clip_path)
+
+
+def _count_keys(spec: _Video | _Text | _Meta) -> int:
+    unset = msgspec.UNSET
+    if type(spec) is _Video:
+        return 4 + (spec.fps is not unset) + (spec.src_resolution is not unset)
+    if type(spec) is _Text:
+        return 2 + (spec.output is not unset)
+    assert type(spec) is _Meta
+    events = sum(map(len, spec.gt_events)) if spec.gt_events else 0
+    named = (spec.difficulty is not unset) + (spec.question_text is not unset) + (spec.gt_events is not unset)
+    return 1 + named + events  # an event with objects inside has more: then the long way is taken
+
+
 class _Specs:
     """The specs of one line, checked."""
 
     __slots__ = ("difficulty", "events", "extra", "first_size", "fps", "question", "turns", "warnings", "windows")
 
-    def __init__(self, specs: Any, clip_path: ClipPaths) -> None:
-        if type(specs) is not list:
-            raise Rejected("row-not-a-list", f"a training line must be a list, this is {type(specs).__name__}")
-        if not specs:
-            raise Rejected("empty-row", "a list without specs")
+    def __init__(self) -> None:
         self.windows: list[Window] = []
         self.turns: list[tuple[bool, str]] = []
         self.extra: dict[str, Any] = {}
-        self.warnings: list[str] = []
+        self.warnings: tuple[str, ...] = ()
         self.fps: float | None = None
         self.first_size: tuple[int, int] | None = None
-        self.difficulty, self.question, self.events = "medium", None, None
-        for number, spec in enumerate(specs):
-            kind = spec.pop("type", None) if type(spec) is dict else None
-            if kind == "video":
-                self._add_video(spec, clip_path)
-            elif kind == "text":
-                self._add_text(spec)
-            elif kind == "meta":
-                self._add_meta(spec)
-            elif type(spec) is not dict:
+        self.difficulty = "medium"
+        self.question: str | None = None
+        self.events: list[tuple[str | None, list[int], str | None]] | None = None
+
+    @classmethod
+    def of_plain(cls, plain: list[_Video | _Text | _Meta], clip_path: ClipPaths) -> _Specs:
+        specs = cls()
+        for spec in plain:
+            if type(spec) is _Video:
+                fps = spec.fps or None if spec.fps != 0 else 0.0
+                specs.add_video(clip_path(spec.path), fps, spec.start_seconds, spec.end_seconds, spec.src_resolution)
+            elif type(spec) is _Text:
+                specs.turns.append((spec.output is True, spec.content))
+            elif type(spec) is _Meta:
+                specs.add_meta(spec.difficulty or None, spec.question_text or None, spec.gt_events or None)
+        return specs._finished(plain)
+
+    @classmethod
+    def of_objects(cls, objects: Any, clip_path: ClipPaths) -> _Specs:
+        if type(objects) is not list:
+            kind = type(objects).__name__
+            raise Rejected("row-not-a-list", f"a training line must be a list, this is {kind}")
+        specs = cls()
+        for number, spec in enumerate(objects):
+            if type(spec) is not dict:
                 raise Rejected("bad-meta", f"spec {number} ({spec!r:.80}) must be an object with a type")
-            else:
-                spec["type"] = kind
+            take = {"video": specs._take_video, "text": specs._take_text, "meta": specs._take_meta}
+            kind = spec.get("type")
+            if isinstance(kind, str) and kind in take:
+                del spec["type"]
+                take[kind](spec, clip_path)
             if spec:
-                self.extra[str(number)] = spec
+                specs.extra[str(number)] = spec
+        return specs._finished(objects)
+
+    def _finished(self, specs: list[Any]) -> _Specs:
+        if not specs:
+            raise Rejected("empty-row", "a list without specs")
         if not self.windows:
             raise Rejected("no-video-spec", "none of the specs is a video")
         if self.question is None:
             self.question = next((text for output, text in self.turns if not output), None)
+        return self
 
-    def _add_video(self, spec: dict[str, Any], clip_path: ClipPaths) -> None:
-        take = spec.pop
-        clip = clip_path(take("path", None))
-        fps = self._number(take("fps", None), "fps", missing_ok=True)
-        start = self._number(take("start_seconds", None), "start_seconds")
-        end = self._number(take("end_seconds", None), "end_seconds")
-        size = take("src_resolution", None)
+    def add_video(self, clip: str, fps: float | None, start: float, end: float, size: Any) -> None:
         if fps is not None and fps <= 0:
             raise Rejected("bad-number", f"fps ({fps}) must be > 0")
         if not 0 <= start < end:
@@ -148,39 +205,44 @@ class _Specs:
             self.fps, self.first_size = fps, _size(size)
         self.windows.append(Window(clip, start, end))
 
-    def _number(self, value: Any, name: str, *, missing_ok: bool = False) -> Any:
-        if type(value) is float or type(value) is int:
-            number = float(value)
-        elif value is None and missing_ok:
-            return None
-        elif type(value) is str:
-            number = _number_from_text(value, name)
-            self.warnings.append("number-as-text")
-        else:
-            raise Rejected("bad-number", f"{name} ({value!r:.80}) must be a number")
-        if not math.isfinite(number):
-            raise Rejected("bad-number", f"{name} ({value!r:.80}) must be finite")
-        return number
+    def add_meta(self, difficulty: str | None, question: str | None, events: list[Any] | None) -> None:
+        self.difficulty = difficulty or self.difficulty
+        self.question = question or self.question
+        if events is not None:
+            self.events = [_event(event) for event in events]
 
-    def _add_text(self, spec: dict[str, Any]) -> None:
+    def _take_video(self, spec: dict[str, Any], clip_path: ClipPaths) -> None:
+        clip = clip_path(spec.pop("path", None))
+        fps = self._number(spec.pop("fps", None), "fps", missing_ok=True)
+        start = self._number(spec.pop("start_seconds", None), "start_seconds")
+        end = self._number(spec.pop("end_seconds", None), "end_seconds")
+        self.add_video(clip, fps, start, end, spec.pop("src_resolution", None))
+
+    def _number(self, value: Any, name: str, *, missing_ok: bool = False) -> Any:
+        if value is None and missing_ok:
+            return None
+        if type(value) is str:
+            value = _number_from_text(value, name)
+            self.warnings = ("number-as-text",)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise Rejected("bad-number", f"{name} ({value!r:.80}) must be a finite number")
+        return float(value)
+
+    def _take_text(self, spec: dict[str, Any], clip_path: ClipPaths) -> None:
         content, output = spec.pop("content", None), spec.pop("output", False)
         if type(content) is not str or type(output) is not bool:
             raise Rejected("bad-meta", f"a text needs content and a boolean output, not {output!r:.80}")
         self.turns.append((output, content))
 
-    def _add_meta(self, spec: dict[str, Any]) -> None:
-        take = spec.pop
-        difficulty, question = take("difficulty", None), take("question_text", None)
-        events = take("gt_events", None)
+    def _take_meta(self, spec: dict[str, Any], clip_path: ClipPaths) -> None:
+        difficulty, question = spec.pop("difficulty", None), spec.pop("question_text", None)
+        events = spec.pop("gt_events", None)
         for name, value in (("difficulty", difficulty), ("question_text", question)):
             if value is not None and type(value) is not str:
                 raise Rejected("bad-meta", f"{name} ({value!r:.80}) must be a text")
-        self.difficulty = difficulty or self.difficulty
-        self.question = question or self.question
-        if events is not None:
-            if type(events) is not list:
-                raise Rejected("bad-meta", f"gt_events ({events!r:.80}) must be a list")
-            self.events = [_event(event) for event in events]
+        if events is not None and type(events) is not list:
+            raise Rejected("bad-meta", f"gt_events ({events!r:.80}) must be a list")
+        self.add_meta(difficulty, question, events)
 
     def target(self, stage: str) -> str:
         """What the model should answer: the last turn, one assistant text, stripped for RL.

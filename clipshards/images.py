@@ -1,10 +1,18 @@
 """RGB pictures: resize as the trainer does, and to and from the bytes that a shard stores.
 
-A leaf module of the base install: JPEG needs simplejpeg alone; OpenCV is imported on the first resize or PNG.
-Pictures are uint8 [H, W, 3] RGB with values in [0, 255].
+A leaf module of the base install: OpenCV is imported on the first resize, and by readers never. Its PNG
+reader also fails in a process that has imported decord 0.6 (two zlibs), and trainers do that; so the few
+lines of PNG that we need are here. Pictures are uint8 [H, W, 3] RGB with values in [0, 255].
+
+    PNG    signature  chunk IHDR  chunk IDAT(zlib of rows)  chunk IEND
+    chunk  [size of data 4 bytes][kind 4 bytes][data][crc32 of kind and data 4 bytes]
+    row    [filter 1 byte: 2 = difference to the row above][RGB of W pixels, each modulo 256]
 """
 
 from __future__ import annotations
+
+import struct
+import zlib
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +24,9 @@ Rgb = npt.NDArray[np.uint8]
 """One picture, uint8 [H, W, 3]."""
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+_RGB_OF_8_BITS = bytes([8, 2, 0, 0, 0])
+_ROW_ABOVE = 2
 
 
 def use_one_thread() -> None:
@@ -48,10 +59,7 @@ def encode(rgb: Rgb, quality: int | None) -> bytes:
             np.ascontiguousarray(rgb), quality=quality, colorspace="RGB", colorsubsampling="420"
         )
         return jpeg
-    import cv2
-
-    _, png = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
-    return png.tobytes()
+    return _encode_png(rgb)
 
 
 def decode_image(encoded: bytes) -> Rgb:
@@ -65,9 +73,36 @@ def decode_image(encoded: bytes) -> Rgb:
             return np.asarray(simplejpeg.decode_jpeg(encoded, colorspace="RGB"), dtype=np.uint8)
         except ValueError as error:
             raise Rejected("decode-errors", f"JPEG of {len(encoded)} bytes: {error}") from error
-    import cv2
+    if encoded[:8] == _PNG_MAGIC:
+        try:
+            return _decode_png(encoded)
+        except (zlib.error, struct.error, ValueError) as error:
+            raise Rejected("decode-errors", f"PNG of {len(encoded)} bytes: {error}") from error
+    raise Rejected("decode-errors", f"{len(encoded)} bytes that are neither JPEG nor PNG")
 
-    bgr = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR) if encoded else None
-    if bgr is None:
-        raise Rejected("decode-errors", f"{len(encoded)} bytes that are neither JPEG nor PNG")
-    return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+def _encode_png(rgb: Rgb) -> bytes:
+    height, width = rgb.shape[:2]
+    rows = np.empty((height, 1 + 3 * width), np.uint8)
+    rows[:, 0] = _ROW_ABOVE
+    rows[:, 1:] = rgb.reshape(height, -1)
+    rows[1:, 1:] -= rgb.reshape(height, -1)[:-1]
+    header = struct.pack(">II", width, height) + _RGB_OF_8_BITS
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b""))
+    return _PNG_MAGIC + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+def _decode_png(encoded: bytes) -> Rgb:
+    """Read what `_encode_png` wrote: one IDAT chunk, all rows with the same filter."""
+    width, height = struct.unpack(">II", encoded[16:24])
+    if encoded[24:29] != _RGB_OF_8_BITS:
+        raise ValueError(f"header {encoded[24:29]!r} is not that of 8-bit RGB")
+    (size_bytes,) = struct.unpack(">I", encoded[33:37])
+    rows = np.frombuffer(zlib.decompress(encoded[41 : 41 + size_bytes]), np.uint8)
+    rows = rows.reshape(height, 1 + 3 * width)
+    if (rows[:, 0] != _ROW_ABOVE).any():
+        raise ValueError("rows with another filter than 2")
+    return np.add.accumulate(rows[:, 1:], axis=0, dtype=np.uint8).reshape(height, width, 3)

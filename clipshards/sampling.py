@@ -67,11 +67,19 @@ def count_frames(durations_seconds: Sequence[float], profile: Profile = GRASP_TR
 def _count_frames(durations: tuple[float, ...], profile: Profile) -> tuple[int, ...]:
     assert profile.max_fps is not None, f"profile {profile.name} has no rate to bisect"
     multiple, least, most = profile.multiple, profile.min_frames, profile.max_total
+
+    def counts_at(rate: float) -> list[int]:
+        return [max(least, round(duration * rate / multiple) * multiple) for duration in durations]
+
+    # Counts never fall when the rate rises: what fits at the highest rate of the bisection fits at all others.
+    counts = counts_at(_highest_rate(profile.max_fps))
+    if sum(counts) <= most:
+        return tuple(counts)
     low, high = 0.0, profile.max_fps
     accepted: list[int] | None = None
     for _ in range(_BISECTION_STEPS):
         rate = (low + high) / 2
-        counts = [max(least, round(duration * rate / multiple) * multiple) for duration in durations]
+        counts = counts_at(rate)
         if sum(counts) <= most:
             low, accepted = rate, counts
         else:
@@ -82,6 +90,15 @@ def _count_frames(durations: tuple[float, ...], profile: Profile) -> tuple[int, 
             "too-many-videos", f"{len(durations)} videos need {smallest} frames, max_total is {most}"
         )
     return tuple(accepted)
+
+
+@lru_cache(maxsize=64)
+def _highest_rate(max_fps: float) -> float:
+    """The rate of the last step when every step is accepted."""
+    low = 0.0
+    for _ in range(_BISECTION_STEPS):
+        low = (low + max_fps) / 2
+    return low
 
 
 @dataclass(frozen=True)

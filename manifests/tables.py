@@ -280,12 +280,11 @@ class _Join:
                 self._lose_example(row, shown, fates[shown])
             else:
                 keep.append(row)
-        keys = [fates[examples.shown[row]] for row in keep]
-        kept = examples.table.take(pa.array(keep, pa.int64()))
+        keep, kept = _take_sorted(examples.table, keep)
+        keys: list[Any] = [fates[examples.shown[row]] for row in keep]
         linked = [self._result.question_of_example[row] for row in keep]
-        question = self._result.questions.table.take(
-            pa.array([number if number >= 0 else None for number in linked], pa.int64())
-        )
+        numbers = pa.array([number if number >= 0 else None for number in linked], pa.int64())
+        question = self._result.questions.table.select(["id", "source", "category_canonical", "format"]).take(numbers)
         columns = {name: kept.column(name) for name in kept.column_names}
         columns |= {
             "split": _constant(self._split, len(keep)),
@@ -297,8 +296,8 @@ class _Join:
         }
         columns |= self._places([key[0] for key in keys])
         columns["num_frames"], columns["video_tokens"] = self._totals(columns, keys)
-        columns["warnings"] = self._stale_warnings(kept, columns["view"])
-        return _sorted(_table(columns, "examples"))
+        columns["warnings"] = self._stale_warnings(kept)
+        return _table(columns, "examples")
 
     def _fate(self, views: tuple[View, ...] | Rejected) -> tuple[str, ...] | Rejected:
         """The keys of the views of an example, or why it is lost."""
@@ -348,7 +347,7 @@ class _Join:
                 tokens[number] += self.views.column("video_tokens")[row].as_py()
         return pa.array(frames, pa.int32()), pa.array(tokens, pa.int32())
 
-    def _stale_warnings(self, kept: pa.Table, keys: pa.ChunkedArray) -> pa.Array:
+    def _stale_warnings(self, kept: pa.Table) -> pa.Array:
         """Add `resolution-stale` where a row's src_resolution is not the size of the clip."""
         sizes = {
             outcome.clip: (outcome.info.height, outcome.info.width)
@@ -399,7 +398,7 @@ class _Join:
                 self._lose_row(rows, row, kind, clip, fates[clip])
             else:
                 keep.append(row)
-        kept = rows.table.take(pa.array(keep, pa.int64()))
+        keep, kept = _take_sorted(rows.table, keep)
         clips = kept.column("clip").to_pylist()
         columns = {name: kept.column(name) for name in kept.column_names}
         columns["split"] = _constant(self._split, len(keep))
@@ -407,7 +406,7 @@ class _Join:
         columns |= self._places(
             [view_of.get(row) or fates[clip] for row, clip in zip(keep, clips, strict=True)]  # type: ignore[misc]
         )
-        return _sorted(_table(columns, table))
+        return _table(columns, table)
 
     def _fate_of_clip(self, clip: str) -> str | None | Rejected:
         """Key of the view of the whole clip, None when only windows are stored, or why all is lost."""
@@ -467,9 +466,14 @@ def _table(columns: Mapping[str, Any], name: str) -> pa.Table:
     return pa.Table.from_arrays([columns[column] for column in schema.names], schema=schema)
 
 
-def _sorted(table: pa.Table) -> pa.Table:
-    """By clip, then as in the files."""
-    return table.take(pc.sort_indices(table, [(name, "ascending") for name in ("clip", "file", "line", "id")]))
+def _take_sorted(table: pa.Table, keep: list[int]) -> tuple[list[int], pa.Table]:
+    """The kept rows by clip, then as in the files: their numbers, and the rows, copied at most once."""
+    numbers = pa.array(keep, pa.int64())
+    by = ("clip", "file", "line", "id")
+    order = pc.sort_indices(table.select(by).take(numbers), [(name, "ascending") for name in by])
+    numbers = numbers.take(order)
+    as_it_is = len(numbers) == table.num_rows and numbers.equals(pa.array(np.arange(len(numbers))))
+    return numbers.to_pylist(), table if as_it_is else table.take(numbers)
 
 
 def _constant(value: str, count: int) -> pa.Array:

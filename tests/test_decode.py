@@ -22,7 +22,8 @@ from clipshards.schema import REASONS
 WHOLE = [*media.ENCODED, "odd_size", "front_index"]
 """Clips that hold all NUM_FRAMES frames in order."""
 
-DIVERGENT = {"h264_open_gop", "h264_avi", "h264_ts", "h264_raw", "hevc_open_gop", "vp8_alt_ref"}
+OPEN_GOPS = {"h264_open_gop", "h264_intra_refresh", "hevc_open_gop", "mpeg4"}
+DIVERGENT = {*OPEN_GOPS, "h264_avi", "h264_ts", "h264_raw"}
 
 
 @pytest.fixture(scope="session")
@@ -69,12 +70,14 @@ def test_frames_equal_decord(clips: media.ClipFolder, name: str) -> None:
         return
     reader = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
     assert (len(reader), reader.get_avg_fps()) == (clip.info.num_frames, clip.info.fps)
-    worst = 0
+    worst, worst_mean = 0, 0.0
     for index, rgb in clip.frames(range(0, 60, 7)):
         assert rgb.shape == (clip.info.height, clip.info.width, 3) == tuple(reader[index].shape)
-        worst = max(worst, int(np.abs(reader[index].asnumpy().astype(int) - rgb).max()))
-    # swscale changed its 10-bit and odd-height paths, and FFmpeg the MPEG-4 IDCT, after decord's FFmpeg.
-    assert worst <= {"h264_10_bit": 5, "mpeg4": 3, "odd_size": 40}.get(name, 0)
+        difference = np.abs(reader[index].asnumpy().astype(int) - rgb)
+        worst, worst_mean = max(worst, int(difference.max())), max(worst_mean, float(difference.mean()))
+    # swscale places the chroma of 10-bit pictures otherwise than decord's old one: seen at colour edges.
+    assert worst <= (64 if name == "h264_10_bit" else 0)
+    assert worst_mean < 3
 
 
 def test_rotation_is_applied(clips: media.ClipFolder) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -44,15 +46,23 @@ def test_png_is_lossless_and_jpeg_is_close(rgb: Rgb) -> None:
     assert np.abs(again.astype(int) - rgb).mean() < 3
 
 
-@pytest.mark.parametrize("encoded", [b"", b"nothing", b"\xff\xd8\xff\xe0 cut"])
+@pytest.mark.parametrize("encoded", [b"", b"nothing", b"\xff\xd8\xff\xe0 cut", b"\x89PNG\r\n\x1a\n cut"])
 def test_bytes_that_are_no_picture_are_rejected(encoded: bytes) -> None:
     with pytest.raises(Rejected, match="decode-errors"):
         decode_image(encoded)
 
 
-def test_reading_jpeg_needs_no_opencv(rgb: Rgb) -> None:
+def test_the_png_is_one_that_others_read(rgb: Rgb, tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(encode(rgb, None))
+    with av.open(str(tmp_path / "picture.png")) as container:
+        (frame,) = container.decode(video=0)
+    np.testing.assert_array_equal(frame.to_ndarray(format="rgb24"), rgb)
+
+
+@pytest.mark.parametrize("quality", [90, None])
+def test_reading_needs_no_opencv(rgb: Rgb, quality: int | None) -> None:
     code = (
         "import sys; from clipshards.images import decode_image;"
         "decode_image(sys.stdin.buffer.read()); assert 'cv2' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], input=encode(rgb, 90), check=True)
+    subprocess.run([sys.executable, "-c", code], input=encode(rgb, quality), check=True)

@@ -200,5 +200,4 @@ class _Decoding:
         swscale to rgb24 without a change of size gives decord's values exactly on 8-bit clips.
         """
         rgb = self._to_rgb24.reformat(output.frame, format="rgb24").to_ndarray()
-        turns = self._clip.info.rotation // 90
-        return np.ascontiguousarray(np.rot90(rgb, turns)) if turns else np.asarray(rgb, np.uint8)
+        return np.ascontiguousarray(np.rot90(rgb, self._clip.info.rotation // 90), np.uint8)

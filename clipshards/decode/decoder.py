@@ -18,13 +18,15 @@ from av.video.stream import VideoStream
 
 from clipshards.decode.media import MEDIA_ERRORS, describe
 
-# Decoders hide damage by filling in pixels and say so in the log only. Messages that do not match (such as
-# `mmco: unref short failure`) also come with clips that decode to the right pixels.
+# Decoders fill in what damage took and say so in the log only. Errors that do not match, such as
+# `mmco: unref short failure`, also come with clips that decode to the right pixels. Flipped bits that still
+# make sense to the decoder (VP9, VP8, much of HEVC) cannot be seen at all: that is what hashes are for.
 _DAMAGE = re.compile(
-    r"error while decoding|concealing|invalid nal|splitting the input|unavailable|could not find ref"
-    r"|decode_slice_header|missing ref|no frame|out of range|overread|corrupt|damaged|truncat|invalid|error",
+    r"error|concealing|invalid|unavailable|could not find ref|missing|out of range|overread|corrupt|damaged"
+    r"|truncat|no frame|undecodable",
     re.IGNORECASE,
 )
+_DAMAGE_IN_WARNINGS = re.compile(r"undecodable NALU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,10 @@ class Output:
 
 
 @contextmanager
-def _captured_errors() -> Iterator[list[tuple[int, str, str]]]:
-    """libav's error messages of this thread; PyAV is silent before and after."""
+def _captured_messages() -> Iterator[list[tuple[int, str, str]]]:
+    """libav's warnings and errors of this thread; PyAV is silent before and after."""
     level, skips = av.logging.get_level(), av.logging.get_skip_repeated()
-    av.logging.set_level(av.logging.ERROR)
+    av.logging.set_level(av.logging.WARNING)
     av.logging.set_skip_repeated(False)
     try:
         with av.logging.Capture() as messages:
@@ -80,13 +82,14 @@ class Decoder:
         return outputs
 
     def _decode(self, packet: Packet[VideoStream] | None) -> list[Output]:
-        with _captured_errors() as messages:
+        with _captured_messages() as messages:
             try:
                 frames = self.stream.codec_context.decode(packet)
             except MEDIA_ERRORS as error:
                 self.damage.setdefault(self._packet, describe(error))
                 frames = []
-        for _, _, text in messages:
-            if _DAMAGE.search(text):
+        for level, _, text in messages:
+            pattern = _DAMAGE if level <= av.logging.ERROR else _DAMAGE_IN_WARNINGS
+            if pattern.search(text):
                 self.damage.setdefault(self._packet, text.strip()[:120])
         return [Output(frame, frame.opaque[0]) for frame in frames if isinstance(frame.opaque, tuple)]

@@ -1,0 +1,158 @@
+"""CPU time of decoding a clip into the trainer's frames, against decord and against FFmpeg alone.
+
+    python -m benchmarks.decode [--repeats 5] [--folder FOLDER]
+
+Ratios are medians of interleaved runs in this process (CPU seconds, children included), one thread each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ffmpeg
+import imageio_ffmpeg
+
+from benchmarks.figures import Figure, at_least, at_most, report
+from clipshards.decode.cpu import open_clip
+from clipshards.decode.media import Extent
+from clipshards.images import encode, resize, use_one_thread
+from clipshards.sampling import count_frames, fit_to_grid, frame_indices
+
+SECONDS, FPS, QUALITY = 8, 30, 95
+MOST_WORKER_MEGABYTES = 250
+
+_X264 = {"vcodec": "libx264", "preset": "medium", "crf": 23}
+_X265 = {"vcodec": "libx265", "preset": "veryfast", "crf": 26, "x265-params": "log-level=error"}
+_VP9 = {"vcodec": "libvpx-vp9", "deadline": "realtime", "cpu-used": 8, "b:v": "2M"}
+
+CLIPS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "h264_720p_long_gop": ("mp4", 720, {**_X264, "g": 250}),
+    "h264_720p_short_gop": ("mp4", 720, {**_X264, "g": 15}),
+    "h264_1080p_long_gop": ("mp4", 1080, {**_X264, "g": 250}),
+    "h264_1080p_short_gop": ("mp4", 1080, {**_X264, "g": 15}),
+    "hevc_720p": ("mp4", 720, {**_X265, "g": 250}),
+    "vp9_720p": ("webm", 720, {**_VP9, "g": 128}),
+}
+"""name → (container, height, encoder options)."""
+
+
+def build_clip(folder: Path, name: str) -> Path:
+    """A clip of a zoom into a fractal, a moving test card and noise; kept between runs."""
+    container, height, options = CLIPS[name]
+    path = folder / f"{name}.{container}"
+    if path.exists():
+        return path
+    size = f"{height * 16 // 9}x{height}"
+    zoom = ffmpeg.input(f"mandelbrot=s={size}:r={FPS}", f="lavfi", t=SECONDS)
+    card = ffmpeg.input(f"testsrc2=s={size}:r={FPS}", f="lavfi", t=SECONDS)
+    mixed = ffmpeg.filter([zoom, card], "blend", all_mode="average").filter("noise", alls=6, allf="t")
+    unfinished = path.with_name(f"unfinished-{path.name}")
+    output = mixed.output(str(unfinished), pix_fmt="yuv420p", **options)
+    output.global_args("-v", "error", "-y").run(cmd=imageio_ffmpeg.get_ffmpeg_exe())
+    return unfinished.rename(path)
+
+
+def sampled_indices(num_frames: int, fps: float) -> list[int]:
+    """The frames that the trainer takes of the whole clip."""
+    seconds = num_frames / fps
+    count = count_frames([seconds])[0]
+    sample = frame_indices(0.0, seconds, fps=fps, num_frames_in_clip=num_frames, count=count)
+    return [int(index) for index in sample.indices]
+
+
+def run_clipshards(path: Path) -> int:
+    """Clip to JPEG bytes with our decoder; the number of pictures."""
+    clip = open_clip(Extent(str(path)))
+    height, width = fit_to_grid(clip.info.height, clip.info.width)
+    indices = sampled_indices(clip.info.num_frames, clip.info.fps)
+    return len([encode(resize(rgb, height, width), QUALITY) for _, rgb in clip.frames(indices)])
+
+
+def run_decord(path: Path) -> int:
+    """The same with decord, as the trainer uses it."""
+    import decord  # not at the top: the worker whose memory is measured has no decord
+
+    reader = decord.VideoReader(str(path), ctx=decord.cpu(0), num_threads=1)
+    indices = sampled_indices(len(reader), float(reader.get_avg_fps()))
+    pictures = reader.get_batch(indices).asnumpy()
+    height, width = fit_to_grid(*pictures.shape[1:3])
+    return len([encode(resize(rgb, height, width), QUALITY) for rgb in pictures])
+
+
+def run_ffmpeg(path: Path) -> int:
+    """FFmpeg decoding every frame and doing nothing with it."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-threads", "1", "-i", str(path)]
+    subprocess.run([*command, "-map", "0:v", "-f", "null", "-"], check=True)
+    return 0
+
+
+def cpu_seconds(work: Callable[[Path], int], path: Path) -> float:
+    """CPU time of one run, that of ended child processes included."""
+    before = _used_seconds()
+    work(path)
+    return _used_seconds() - before
+
+
+def _used_seconds() -> float:
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def compare(path: Path, repeats: int) -> tuple[float, float, float]:
+    """Median CPU seconds of clipshards, decord and FFmpeg, interleaved after one warm-up each."""
+    works = (run_clipshards, run_decord, run_ffmpeg)
+    rounds = [[cpu_seconds(work, path) for work in works] for _ in range(repeats + 1)][1:]
+    ours, decord_s, ffmpeg_s = (statistics.median(column) for column in zip(*rounds, strict=True))
+    return ours, decord_s, ffmpeg_s
+
+
+def worker_megabytes(path: Path) -> float:
+    """Peak resident memory of a fresh process that decodes one clip."""
+    code = (
+        "import resource, sys; from pathlib import Path; from benchmarks.decode import run_clipshards;"
+        "run_clipshards(Path(sys.argv[1])); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    return int(done.stdout) / 1024
+
+
+def measure(folder: Path, repeats: int) -> list[Figure]:
+    """All figures."""
+    figures = []
+    for name in CLIPS:
+        path = build_clip(folder, name)
+        ours, decord_s, ffmpeg_s = compare(path, repeats)
+        figures.append(at_least(f"{name}: faster than decord by", decord_s / ours, _least(name)))
+        if "720p" in name and name.startswith("h264"):
+            figures.append(at_least(f"{name}: ffmpeg -f null / ours", ffmpeg_s / ours, 0.85))
+        else:
+            figures.append(Figure(f"{name}: ffmpeg -f null / ours", ffmpeg_s / ours, ""))
+    megabytes = worker_megabytes(folder / "h264_1080p_long_gop.mp4")
+    return [*figures, at_most("worker, 1080p: peak megabytes", megabytes, MOST_WORKER_MEGABYTES)]
+
+
+def _least(name: str) -> float:
+    return 1.7 if name.startswith("h264") else 1.0
+
+
+def main() -> int:
+    """Build the clips, measure, report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "clipshards-bench")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    use_one_thread()
+    return report("decode", measure(arguments.folder, arguments.repeats))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
