@@ -69,7 +69,14 @@ def prepare_rows(folder: Path) -> float:
     """
     from clipshards.annotations import Questions, read_questions
     from clipshards.examples import read_examples
-    from clipshards.plan import assign_clips, link_examples, plan_shards, plan_split, planned_bytes, shard_bytes
+    from clipshards.plan import (
+        assign_clips,
+        link_examples,
+        plan_shards,
+        plan_split,
+        planned_bytes,
+        shard_bytes,
+    )
     from clipshards.recipe import load_recipe
     from clipshards.tars import TarMember
     from manifests.snapshot import write_tables

@@ -14,10 +14,10 @@ from typing import Any
 
 SOURCES = ("avsbench", "embody3d", "friends_mmc", "social_iq", "socialgesture", "tvqa", "werewolf")
 CATEGORIES = tuple(f"{group}{n}" for group, most in (("T", 6), ("G", 6), ("C", 4)) for n in range(1, most + 1))
-_WORDS = (
-    "the person on the left looks toward speaker while pointing at red cup and then turns back to group "
-    "who follows gaze of woman in blue shirt near window before nodding café 手 gesture attention shared"
-).split()
+_WORDS = tuple(
+    "the person on the left looks toward speaker while pointing at red cup and then turns back to group who "
+    "follows gaze of woman in blue shirt near window before nodding café 手 gesture attention shared".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,7 @@ def make_clips(count: int, seed: int = 7) -> list[SyntheticClip]:
         source = SOURCES[number % len(SOURCES)]
         num_frames = round(min(180.0, 3.0 + draw.expovariate(1 / 55)) * 30)
         size = draw.choice(((720, 1280), (1080, 1920), (480, 640), (360, 640)))
-        clips.append(
-            SyntheticClip(f"{source}/video/clip_{number:06}.mp4", num_frames / 30.0, 30.0, *size)
-        )
+        clips.append(SyntheticClip(f"{source}/video/clip_{number:06}.mp4", num_frames / 30.0, 30.0, *size))
     return clips
 
 

@@ -99,8 +99,8 @@ class _Video(msgspec.Struct, tag_field="type", tag="video", forbid_unknown_field
     path: str
     start_seconds: float
     end_seconds: float
-    fps: float | None | msgspec.UnsetType = msgspec.UNSET
-    src_resolution: list[Any] | None | msgspec.UnsetType = msgspec.UNSET
+    fps: float | msgspec.UnsetType | None = msgspec.UNSET
+    src_resolution: list[Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True, gc=False):
@@ -109,9 +109,9 @@ class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=
 
 
 class _Meta(msgspec.Struct, tag_field="type", tag="meta", forbid_unknown_fields=True, gc=False):
-    difficulty: str | None | msgspec.UnsetType = msgspec.UNSET
-    question_text: str | None | msgspec.UnsetType = msgspec.UNSET
-    gt_events: list[dict[str, Any]] | None | msgspec.UnsetType = msgspec.UNSET
+    difficulty: str | msgspec.UnsetType | None = msgspec.UNSET
+    question_text: str | msgspec.UnsetType | None = msgspec.UNSET
+    gt_events: list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 _decode_plain = msgspec.json.Decoder(list[_Video | _Text | _Meta]).decode
@@ -143,7 +143,17 @@ def _count_keys(spec: _Video | _Text | _Meta) -> int:
 class _Specs:
     """The specs of one line, checked."""
 
-    __slots__ = ("difficulty", "events", "extra", "first_size", "fps", "question", "turns", "warnings", "windows")
+    __slots__ = (
+        "difficulty",
+        "events",
+        "extra",
+        "first_size",
+        "fps",
+        "question",
+        "turns",
+        "warnings",
+        "windows",
+    )
 
     def __init__(self) -> None:
         self.windows: list[Window] = []
@@ -162,7 +172,9 @@ class _Specs:
         for spec in plain:
             if type(spec) is _Video:
                 fps = spec.fps or None if spec.fps != 0 else 0.0
-                specs.add_video(clip_path(spec.path), fps, spec.start_seconds, spec.end_seconds, spec.src_resolution)
+                specs.add_video(
+                    clip_path(spec.path), fps, spec.start_seconds, spec.end_seconds, spec.src_resolution
+                )
             elif type(spec) is _Text:
                 specs.turns.append((spec.output is True, spec.content))
             elif type(spec) is _Meta:
@@ -179,10 +191,10 @@ class _Specs:
             if type(spec) is not dict:
                 raise Rejected("bad-meta", f"spec {number} ({spec!r:.80}) must be an object with a type")
             take = {"video": specs._take_video, "text": specs._take_text, "meta": specs._take_meta}
-            kind = spec.get("type")
-            if isinstance(kind, str) and kind in take:
+            word = spec.get("type")
+            if isinstance(word, str) and word in take:
                 del spec["type"]
-                take[kind](spec, clip_path)
+                take[word](spec, clip_path)
             if spec:
                 specs.extra[str(number)] = spec
         return specs._finished(objects)
@@ -291,9 +303,7 @@ class _Columns:
         self.events: list[tuple[str | None, list[int], str | None]] = []
         self.event_offsets: list[int | None] = [0]
 
-    def append(
-        self, file: str, line: int, stage: str, window: Window, specs: _Specs, target: str
-    ) -> None:
+    def append(self, file: str, line: int, stage: str, window: Window, specs: _Specs, target: str) -> None:
         height, width = specs.first_size or (None, None)
         extra = msgspec.json.encode(specs.extra).decode() if specs.extra else None
         clip, start, end = window

@@ -135,9 +135,7 @@ def _encode(
     wanted: set[int] = set()
     for sample in samples.values():
         wanted.update(sample.indices.tolist())
-    return {
-        index: encode(resize(rgb, height, width), quality) for index, rgb in clip.frames(sorted(wanted))
-    }
+    return {index: encode(resize(rgb, height, width), quality) for index, rgb in clip.frames(sorted(wanted))}
 
 
 def _write(

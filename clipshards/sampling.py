@@ -86,9 +86,7 @@ def _count_frames(durations: tuple[float, ...], profile: Profile) -> tuple[int, 
             high = rate
     if accepted is None:
         smallest = least * len(durations)
-        raise Rejected(
-            "too-many-videos", f"{len(durations)} videos need {smallest} frames, max_total is {most}"
-        )
+        raise Rejected("too-many-videos", f"{len(durations)} videos need {smallest} frames, max_total is {most}")
     return tuple(accepted)
 
 

@@ -107,9 +107,7 @@ def _columns(**types: pa.DataType) -> pa.Schema:
 _STRING = pa.string()
 _STRINGS = pa.list_(_STRING)
 
-EVENTS = pa.list_(
-    pa.struct({"source": _STRING, "persons": pa.list_(pa.int64()), "extra": _STRING})
-)
+EVENTS = pa.list_(pa.struct({"source": _STRING, "persons": pa.list_(pa.int64()), "extra": _STRING}))
 TURNS = pa.list_(pa.struct({"output": pa.bool_(), "content": _STRING}))
 
 QUESTION_COLUMNS = _columns(

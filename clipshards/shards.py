@@ -121,6 +121,7 @@ def make_shard(
         raise
     finally:
         shutil.rmtree(spool, ignore_errors=True)
+        _unfinished(target).unlink(missing_ok=True)
     return info
 
 
@@ -147,7 +148,7 @@ def _write(
     places: list[SamplePlace] = []
     digest, size_bytes = "", 0
     if rendered:
-        temporary = target.with_suffix(".tar.tmp")
+        temporary = _unfinished(target)
         with temporary.open("wb") as file:
             hashing = _HashingFile(file)
             with webdataset.TarWriter(hashing, encoder=False, mtime=0, compress=False) as tar:
@@ -216,6 +217,10 @@ def _fingerprint(
         "rows": {key: rows[key] for key in keys},
     }
     return hashlib.sha256(msgspec.json.encode(made_from, order="sorted")).hexdigest()
+
+
+def _unfinished(target: Path) -> Path:
+    return target.with_suffix(".tar.tmp")
 
 
 def _receipt(target: Path) -> Path:

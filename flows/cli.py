@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -27,9 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Source = Annotated[
-    str, typer.Argument(help="hf://datasets/OWNER/NAME[@REVISION], or a folder of the same shape.")
-]
+Source = Annotated[str, typer.Argument(help="hf://datasets/OWNER/NAME[@REVISION], or a folder of the same shape.")]
 Out = Annotated[Path, typer.Argument(help="Output folder; OUT/current is the finished snapshot.")]
 RecipeOption = Annotated[str, typer.Option("--recipe", help="Name of a built-in recipe, or a TOML file.")]
 ProfileOption = Annotated[
@@ -76,7 +75,12 @@ def demo(
         with HubServer(folder) as hub:
             _say(as_json, f"serving it on {hub.endpoint} as hf://datasets/demo/GRASP")
             totals = _prepare(
-                "hf://datasets/demo/GRASP", out, as_json, workers=workers, endpoint=hub.endpoint, max_rejected=0.02
+                "hf://datasets/demo/GRASP",
+                out,
+                as_json,
+                workers=workers,
+                endpoint=hub.endpoint,
+                max_rejected=0.02,
             )
         _finish(totals, as_json)
         _verify(out, as_json)
@@ -156,7 +160,8 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Port; files come from the port after it.")] = 8600,
     token: Annotated[
-        str | None, typer.Option("--token", envvar="CLIPSHARDS_SERVE_TOKEN", help="Ask clients for this token.")
+        str | None,
+        typer.Option("--token", envvar="CLIPSHARDS_SERVE_TOKEN", help="Ask clients for this token."),
     ] = None,
     gated: Annotated[bool, typer.Option("--gated", help="Let other tokens list, but not fetch.")] = False,
 ) -> None:
@@ -186,6 +191,11 @@ def main() -> None:
 
 
 def _prepare(source: str, out: Path, as_json: bool, **options: Any) -> dict[str, Any]:
+    from flows.settings import make_settings
+    from manifests.lock import hold_output
+
+    with hold_output(make_settings(source, out, **options).out):
+        pass  # mistakes are answered before Prefect takes its seconds to start
     _quiet_prefect()
     from flows.console import use
     from flows.prepare import prepare as flow
@@ -244,6 +254,7 @@ def _quiet_prefect() -> None:
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
+    logging.getLogger("EventsWorker").setLevel(logging.CRITICAL)  # it has no setting of its own
 
 
 @contextmanager

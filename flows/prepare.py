@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +27,8 @@ from prefect.utilities.annotations import quote
 
 from clipshards.annotations import Questions
 from clipshards.decode.pool import WorkerPool
-from clipshards.errors import IncompleteError, Rejected, SourceError, TooManyRejectsError, UsageError
+from clipshards.errors import IncompleteError, Rejected, SourceError, TooManyRejectsError
 from clipshards.hub.listing import HubFile, Listing
-from clipshards.hub.source import FolderSource, HubSource, parse_source
 from clipshards.plan import (
     Assignment,
     ShardPlan,
@@ -43,13 +40,13 @@ from clipshards.plan import (
     planned_bytes,
     shard_bytes,
 )
-from clipshards.recipe import Recipe, Split, load_profile, load_recipe
+from clipshards.recipe import Split
 from clipshards.rendering import ClipOutcome
-from clipshards.sampling import Profile
 from clipshards.schema import Reject
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo
 from clipshards.tars import TarIndex, TarMember
 from flows.console import Reporter, current
+from flows.settings import Settings, make_settings
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
 from manifests.snapshot import Provenance
@@ -102,53 +99,22 @@ def prepare(
     Returns:
         Totals: see `flows.prepare.summary`.
     """
-    settings = Settings(
-        source=parse_source(source, endpoint=endpoint),
-        out=Path(out).absolute(),
-        recipe=load_recipe(recipe),
+    settings = make_settings(
+        source,
+        out,
+        recipe=recipe,
         profile=profile,
         parts=parts,
         limit=limit,
         quality=quality,
-        workers=workers or os.cpu_count() or 1,
+        workers=workers,
         extract=extract,
         all_clips=all_clips,
         max_rejected=max_rejected,
+        endpoint=endpoint,
     )
     with hold_output(settings.out):
         return _Preparation(settings, current()).run()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What was asked for, checked."""
-
-    source: HubSource | FolderSource
-    out: Path
-    recipe: Recipe
-    profile: str | None
-    parts: str
-    limit: int | None
-    quality: int | None
-    workers: int
-    extract: bool
-    all_clips: bool
-    max_rejected: float
-
-    def profile_of(self, split: Split) -> Profile:
-        """Sampling rules of a split; `--profile` is for splits with training lines."""
-        if self.profile and split.examples:
-            return load_profile(self.profile, self.recipe)
-        return self.recipe.profile(split.profile)
-
-    def selection(self) -> dict[str, Any]:
-        """What narrows the run to some of the source, else empty."""
-        asked = {"parts": None if self.parts == "*" else self.parts, "limit": self.limit}
-        return {name: value for name, value in asked.items() if value is not None}
-
-    def wants(self, file: HubFile) -> bool:
-        """Whether a part is among those asked for."""
-        return fnmatchcase(file.path, self.parts) or fnmatchcase(file.path.rsplit("/", 1)[-1], self.parts)
 
 
 @dataclass
@@ -223,7 +189,7 @@ class _Preparation:
         profile = self._settings.profile_of(split)
         source = "bench" if split.item_folder else None
         plan = plan_split(name, profile, result_examples, result_questions.clips(), source=source)
-        files = [file for file in listing.find(split.parts) if self._settings.wants(file)]
+        files = [file for file in listing.find(split.parts) if self._settings.wants(file.path)]
         result = SplitResult(
             plan, result_questions, Questions(), result_examples, links, Assignment(),
             item_folder=split.item_folder, is_selection=bool(self._settings.selection()),
@@ -259,7 +225,11 @@ class _Preparation:
             extract_to = self._settings.out / "videos" if self._settings.extract else None
             indexed[
                 index_part.submit(
-                    file.path, done, extract_to=extract_to, progress=self._advance("index"), stop=quote(self._stop)
+                    file.path,
+                    done,
+                    extract_to=extract_to,
+                    progress=self._advance("index"),
+                    stop=quote(self._stop),
                 )
             ] = (state, file)
         for future in as_completed(list(indexed)):
@@ -309,9 +279,7 @@ class _Preparation:
             for plan in plans
         ]
 
-    def _start_shard(
-        self, state: _SplitState, plan: ShardPlan, part: PartOnDisk
-    ) -> PrefectFuture[ShardInfo]:
+    def _start_shard(self, state: _SplitState, plan: ShardPlan, part: PartOnDisk) -> PrefectFuture[ShardInfo]:
         self._reporter.expect("decode", "clips", len(plan.views))
         mine = replace(part, members={clip: part.members[clip] for clip in plan.views})
         encoding = Encoding(state.plan.profile, self._settings.quality)
@@ -390,9 +358,7 @@ class _Preparation:
 
 
 def _rows_of(result: SplitResult) -> RowsOfViews:
-    return RowsOfViews(
-        result.plan, result.examples, result.questions, result.items, result.question_of_example
-    )
+    return RowsOfViews(result.plan, result.examples, result.questions, result.items, result.question_of_example)
 
 
 def summary(snapshot: Path, manifest: Manifest, reporter: Reporter) -> dict[str, Any]:

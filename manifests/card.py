@@ -8,9 +8,7 @@ from manifests.tables import Manifest
 def data_card(manifest: Manifest, source: str, licence: str) -> str:
     """The data card as Markdown with a YAML head."""
     tables = [name for name, table in manifest.tables.items() if table.num_rows]
-    configs = "\n".join(
-        f"- config_name: {name}\n  data_files: manifests/{name}.parquet" for name in tables
-    )
+    configs = "\n".join(f"- config_name: {name}\n  data_files: manifests/{name}.parquet" for name in tables)
     counts = "\n".join(f"| {name} | {manifest.tables[name].num_rows:,} |" for name in tables)
     return f"""---
 configs:

@@ -67,7 +67,9 @@ class Manifest:
 
     def rejected_share(self) -> float:
         """The larger of the shares of lost clips and of lost rows."""
-        clips = self.counts["rejected_clips"] / max(1, self.counts["rejected_clips"] + self.counts["clips_with_views"])
+        clips = self.counts["rejected_clips"] / max(
+            1, self.counts["rejected_clips"] + self.counts["clips_with_views"]
+        )
         rows = self.counts["rejected_rows"] / max(1, self.counts["input_rows"])
         return max(clips, rows)
 
@@ -284,7 +286,9 @@ class _Join:
         keys: list[Any] = [fates[examples.shown[row]] for row in keep]
         linked = [self._result.question_of_example[row] for row in keep]
         numbers = pa.array([number if number >= 0 else None for number in linked], pa.int64())
-        question = self._result.questions.table.select(["id", "source", "category_canonical", "format"]).take(numbers)
+        question = self._result.questions.table.select(["id", "source", "category_canonical", "format"]).take(
+            numbers
+        )
         columns = {name: kept.column(name) for name in kept.column_names}
         columns |= {
             "split": _constant(self._split, len(keep)),
@@ -408,7 +412,7 @@ class _Join:
         )
         return _table(columns, table)
 
-    def _fate_of_clip(self, clip: str) -> str | None | Rejected:
+    def _fate_of_clip(self, clip: str) -> str | Rejected | None:
         """Key of the view of the whole clip, None when only windows are stored, or why all is lost."""
         whole = self._result.plan.whole_clip(clip)
         if whole and whole.key in self._row_of_view:

@@ -27,12 +27,17 @@ def main() -> int:
         print("usage: scripts/corpus FOLDER OUT [options of prepare]", file=sys.stderr)
         return 2
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-    clips = sorted(
-        path for path in folder.iterdir() if path.is_file() and path.suffix.lower() not in NOT_CLIPS
-    )
+    clips = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix.lower() not in NOT_CLIPS)
     write_source(clips, out / "source")
     # No such data set is free of broken clips, so the share of rejects stops nothing here.
-    command = [Path(sys.executable).with_name("clipshards"), "prepare", out / "source", out, "--max-rejected", "1"]
+    command = [
+        Path(sys.executable).with_name("clipshards"),
+        "prepare",
+        out / "source",
+        out,
+        "--max-rejected",
+        "1",
+    ]
     code = subprocess.run([*map(str, command), *sys.argv[3:]]).returncode
     return code or print_table(current_snapshot(out), len(clips))
 
@@ -85,7 +90,9 @@ def print_table(snapshot: Path, num_clips: int) -> int:
     clips = pq.read_table(snapshot / "manifests/clips.parquet").to_pylist()
     for clip in clips:
         name = clip["clip"].removeprefix("corpus/video/")
-        what = clip["reason"] or " ".join(sorted({*clip["warnings"], *(["decord_divergent"] * bool(clip["decord_divergent"]))}))
+        what = clip["reason"] or " ".join(
+            sorted({*clip["warnings"], *(["decord_divergent"] * bool(clip["decord_divergent"]))})
+        )
         frames = f"{clip['num_frames']:6} frames" if clip["num_frames"] is not None else " " * 13
         print(f"{clip['status']:9} {clip['num_views']} views {frames} {name[:48]:48} {what}".rstrip())
     for reason, count in sorted(Counter(clip["reason"] for clip in clips if clip["reason"]).items()):

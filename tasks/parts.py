@@ -72,7 +72,12 @@ def _silent(num_bytes: int) -> None:
 
 @task(name="index part", task_run_name="index {part}", cache_policy=NO_CACHE)
 def index_part(
-    part: str, fetched: tuple[Path, str], *, extract_to: Path | None, progress: Progress, stop: threading.Event
+    part: str,
+    fetched: tuple[Path, str],
+    *,
+    extract_to: Path | None,
+    progress: Progress,
+    stop: threading.Event,
 ) -> TarIndex:
     """The members of a part with their hashes; writes the plain tree when that was asked for."""
     index = index_tar(fetched[0], part=part, progress=progress, stop=stop)

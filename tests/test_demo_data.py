@@ -238,9 +238,7 @@ def test_a_gaze_changes_the_picture_and_nothing_else_does() -> None:
     middle = (event.start_seconds + event.end_seconds) / 2
     with_gaze = draw_frame(clip.scene, middle, clip.width, clip.height)
     without = draw_frame(quiet, middle, clip.width, clip.height)
-    x, y = (
-        round(v * s) for v, s in zip(clip.scene.position(event.actor), (clip.width, clip.height), strict=True)
-    )
+    x, y = (round(v * s) for v, s in zip(clip.scene.position(event.actor), (clip.width, clip.height), strict=True))
     changed = np.abs(with_gaze.astype(int) - without).sum(axis=2) > 60
     near = changed[y - 40 : y + 40, max(0, x - 40) : x + 40]
     assert near.sum() > 300
@@ -347,7 +345,5 @@ def test_rows_and_tars_hold_nothing_of_this_machine(demo: Demo) -> None:
         with tarfile.open(path) as tar:
             infos = tar.getmembers()
         assert [info.name for info in infos] == sorted(info.name for info in infos)
-        assert {(info.mtime, info.uid, info.gid, info.uname, info.gname) for info in infos} == {
-            (0, 0, 0, "", "")
-        }
+        assert {(info.mtime, info.uid, info.gid, info.uname, info.gname) for info in infos} == {(0, 0, 0, "", "")}
         assert b"/tmp" not in path.read_bytes()

@@ -45,9 +45,7 @@ def hub(folder: Path) -> Iterator[FaultyHub]:
         yield server
 
 
-def source_of(
-    hub: FaultyHub, repo: str = REPO, revision: str = "main", token: str | None = None
-) -> HubSource:
+def source_of(hub: FaultyHub, repo: str = REPO, revision: str = "main", token: str | None = None) -> HubSource:
     return HubSource(repo, revision, endpoint=hub.endpoint, token=token)
 
 

@@ -160,9 +160,7 @@ def test_token_is_required(folder: Path) -> None:
             api_of(hub).repo_info(REPO, repo_type="dataset")
         with pytest.raises(HTTPError, match="401") as caught:
             wrong = {"Authorization": "Bearer hf_wrong"}
-            urllib.request.urlopen(
-                urllib.request.Request(f"{hub.endpoint}/api/datasets/{REPO}", headers=wrong)
-            )
+            urllib.request.urlopen(urllib.request.Request(f"{hub.endpoint}/api/datasets/{REPO}", headers=wrong))
         caught.value.close()
 
 

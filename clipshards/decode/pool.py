@@ -60,9 +60,7 @@ class WorkerPool:
         """Kill the workers now; jobs that wait are cancelled."""
         self._pool.stop()
 
-    def run(
-        self, function: Callable[[J], R], jobs: Iterable[J], given_up: Callable[[J, str], R]
-    ) -> Iterator[R]:
+    def run(self, function: Callable[[J], R], jobs: Iterable[J], given_up: Callable[[J, str], R]) -> Iterator[R]:
         """Yield the result of each job, in the order in which they end.
 
         Args:

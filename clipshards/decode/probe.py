@@ -105,9 +105,7 @@ def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
         except MEDIA_ERRORS as error:
             first_frame, demux_error = None, describe(error)
         if not rows:
-            raise Rejected(
-                "no-decodable-frames", f"no packets in the video stream; {demux_error}".strip("; ")
-            )
+            raise Rejected("no-decodable-frames", f"no packets in the video stream; {demux_error}".strip("; "))
         if all(row.is_encrypted for row in rows):
             raise Rejected("encrypted", f"all {len(rows)} packets are encrypted")
         # AVI keeps no display times: where pictures are reordered FFmpeg's guesses are wrong.
@@ -160,9 +158,7 @@ def _read_packets(container: InputContainer, stream: VideoStream, rows: list[_Ro
     for packet in media_packets(container, stream):
         is_encrypted = packet.has_sidedata("encryption_info")
         is_hidden = _is_reference_only(codec, packet)
-        row = _Row(
-            packet.pts, packet.is_keyframe, packet.is_discard, is_hidden, packet.is_corrupt, is_encrypted
-        )
+        row = _Row(packet.pts, packet.is_keyframe, packet.is_discard, is_hidden, packet.is_corrupt, is_encrypted)
         rows.append(row)
         if first_frame is None and row.is_key and not is_encrypted and attempts < _FIRST_FRAME_ATTEMPTS:
             attempts += 1
@@ -216,9 +212,7 @@ def _tabulate(extent: Extent, rows: list[_Row], has_times: bool) -> PacketTable:
     )
 
 
-def _number_by_decoding(
-    extent: Extent, num_packets: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _number_by_decoding(extent: Extent, num_packets: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Rank in output order of each packet, and whether it came out at all."""
     output_order: list[int] = []
     with open_media(extent) as container:

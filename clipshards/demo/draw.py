@@ -113,9 +113,7 @@ def draw_frame(scene: Scene, seconds: float, width: int, height: int) -> Picture
 class _Pose:
     """A person at one moment, in pixels; `unit` is the radius of a head."""
 
-    def __init__(
-        self, scene: Scene, person: Person, seconds: float, size: tuple[int, int], unit: float
-    ) -> None:
+    def __init__(self, scene: Scene, person: Person, seconds: float, size: tuple[int, int], unit: float) -> None:
         dx, dy = motion.sway(person, seconds)
         self.person = person
         self.unit = unit
@@ -252,9 +250,7 @@ def _showing_hand(pen: _Pen, pose: _Pose, at: Point, way: Point) -> None:
     for half, colour in ((0.66, _INK), (0.60, (255, 236, 120))):
         high = half * 0.78
         corners = [(x - half * unit, y - high * unit), (x + half * unit, y - high * unit)]
-        pen.polygon(
-            [*corners, (x + half * unit, y + high * unit), (x - half * unit, y + high * unit)], colour
-        )
+        pen.polygon([*corners, (x + half * unit, y + high * unit), (x - half * unit, y + high * unit)], colour)
     star = [
         (x + r * unit * math.sin(k * math.pi / 5), y - r * unit * math.cos(k * math.pi / 5))
         for k, r in enumerate((0.38, 0.16) * 5)
@@ -300,9 +296,7 @@ def _cup(pen: _Pen, at: Point, unit: float) -> None:
     x, y = at
     pen.circle((x + 0.62 * unit, y), 0.34 * unit, _INK, 0.18 * unit)
     sides = [(x - 0.6 * unit, y - 0.6 * unit), (x + 0.6 * unit, y - 0.6 * unit)]
-    pen.polygon(
-        [*sides, (x + 0.48 * unit, y + 0.6 * unit), (x - 0.48 * unit, y + 0.6 * unit)], (236, 72, 120)
-    )
+    pen.polygon([*sides, (x + 0.48 * unit, y + 0.6 * unit), (x - 0.48 * unit, y + 0.6 * unit)], (236, 72, 120))
     pen.ellipse((x, y + 0.6 * unit), (0.48 * unit, 0.16 * unit), (236, 72, 120))
     pen.ellipse((x, y - 0.6 * unit), (0.6 * unit, 0.2 * unit), (250, 214, 226))
     pen.ellipse((x, y - 0.58 * unit), (0.48 * unit, 0.13 * unit), (98, 60, 44))
@@ -334,9 +328,7 @@ def _book(pen: _Pen, at: Point, unit: float) -> None:
         pen.polygon(inner + outer, colour)
         for row in range(3):
             start = (x + 0.16 * side * unit, y + (-0.22 + 0.25 * row) * unit)
-            pen.line(
-                start, (start[0] + 0.56 * side * unit, start[1] - 0.10 * unit), (150, 146, 140), 0.06 * unit
-            )
+            pen.line(start, (start[0] + 0.56 * side * unit, start[1] - 0.10 * unit), (150, 146, 140), 0.06 * unit)
 
 
 def _clock(pen: _Pen, at: Point, unit: float) -> None:

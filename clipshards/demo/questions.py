@@ -93,8 +93,7 @@ class _Stage:
         return [
             (one, two)
             for one, two in combinations(self.gazes, 2)
-            if (one.actor, one.target) == (two.target, two.actor)
-            and one.overlap_seconds(two) >= _SEEN_SECONDS
+            if (one.actor, one.target) == (two.target, two.actor) and one.overlap_seconds(two) >= _SEEN_SECONDS
         ]
 
     def followed(self) -> list[tuple[Event, Event]]:

@@ -186,9 +186,7 @@ _PATTERNS: dict[str, Callable[..., str]] = {
     r"Who makes the (first|last) gesture\?": lambda c, word: _gesture_end(c, word, 1),
     r"Which gesture comes (first|last)\?": lambda c, word: _gesture_end(c, word, 2),
     rf"Who waves back to {_NAME}\?": _waves_back,
-    rf"How many gestures does {_NAME} make\?": lambda c, a: str(
-        [name for _, name, _ in c.gestures()].count(a)
-    ),
+    rf"How many gestures does {_NAME} make\?": lambda c, a: str([name for _, name, _ in c.gestures()].count(a)),
     r"In which order do the kinds of gesture first appear\?": _sequence,
     rf"Who or what does {_NAME} look at while {_DEED}\?": lambda c, a, verb, t: _one(
         c.watched(a, c.ticks_of(a, _VERBS[verb], t))

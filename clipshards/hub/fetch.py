@@ -223,9 +223,7 @@ class _Download:
         headers = {"Accept-Encoding": "identity"}
         if part.have_bytes:
             headers["Range"] = f"bytes={part.have_bytes}-"
-        with request(
-            self.source, "GET", url, headers=headers, timeout_seconds=self.timeout_seconds
-        ) as response:
+        with request(self.source, "GET", url, headers=headers, timeout_seconds=self.timeout_seconds) as response:
             self._require_file(response)
             blocks = response.iter_raw()
             first = next(blocks, b"")
@@ -323,9 +321,7 @@ class _Part:
             for block in read_blocks(self._out):
                 check_stop()
                 self._count(block)
-        if on_disk_bytes > self._file.size_bytes or (
-            on_disk_bytes == self._file.size_bytes and not self.is_right
-        ):
+        if on_disk_bytes > self._file.size_bytes or (on_disk_bytes == self._file.size_bytes and not self.is_right):
             self.clear()
 
     def append(self, block: bytes) -> None:

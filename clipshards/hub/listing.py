@@ -217,9 +217,7 @@ def _hub_file(row: dict[str, Any]) -> HubFile:
     path = str(row["path"])
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts:
-        raise SourceError(
-            f"the listing names a file outside of the data set ({path!r}): do not use this source"
-        )
+        raise SourceError(f"the listing names a file outside of the data set ({path!r}): do not use this source")
     if lfs := row.get("lfs"):
         # `oid` is the hash of the pointer text here, not of the content.
         return HubFile(path, int(row["size"]), str(lfs["oid"]), None)
@@ -236,9 +234,7 @@ def _walk(folder: Path) -> Iterator[HubFile]:
         raise SourceError(f"folder {error.filename} cannot be read ({error.strerror}): check its permissions")
 
     for parent, folders, names in os.walk(folder, onerror=fail, followlinks=True):
-        folders[:] = [
-            name for name in folders if not name.startswith(".") and not _leads_back(Path(parent, name))
-        ]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _leads_back(Path(parent, name))]
         for name in names:
             if not name.startswith("."):
                 yield from _folder_file(folder, Path(parent, name))

@@ -227,9 +227,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer the request for a path, given in its parts; raise Refusal for an error."""
         raise NotImplementedError
 
-    def send_json(
-        self, content: object, *, status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def send_json(self, content: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         """Send an answer of JSON."""
         body = json.dumps(content).encode()
         self.send_head(status, {"Content-Type": "application/json"} | dict(headers or {}), len(body))

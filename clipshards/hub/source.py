@@ -54,9 +54,7 @@ class FolderSource:
         return str(self.folder)
 
 
-def parse_source(
-    text: str, *, endpoint: str | None = None, token: str | None = None
-) -> HubSource | FolderSource:
+def parse_source(text: str, *, endpoint: str | None = None, token: str | None = None) -> HubSource | FolderSource:
     """Read the SOURCE that a user typed: `hf://datasets/OWNER/NAME[@REVISION]` or a folder.
 
     Raises:
@@ -81,8 +79,7 @@ def _parse_folder(text: str) -> FolderSource:
         raise UsageError(f"SOURCE ({text!r}) is a file: name the folder that holds the data set")
     form = f"hf://datasets/{text}" if re.fullmatch(_REPO, text) else HUB_FORM
     raise UsageError(
-        f"SOURCE ({text!r}) is a folder that does not exist: check the path; "
-        f"for a data set on the Hub write {form}"
+        f"SOURCE ({text!r}) is a folder that does not exist: check the path; for a data set on the Hub write {form}"
     )
 
 

@@ -1,0 +1,82 @@
+"""What was asked for, checked before anything starts. No Prefect: a typing mistake is answered at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from clipshards.hub.source import FolderSource, HubSource, parse_source
+from clipshards.recipe import Recipe, Split, load_profile, load_recipe
+from clipshards.sampling import Profile
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a run; `make_settings` makes them of text."""
+
+    source: HubSource | FolderSource
+    out: Path
+    recipe: Recipe
+    profile: str | None
+    parts: str
+    limit: int | None
+    quality: int | None
+    workers: int
+    extract: bool
+    all_clips: bool
+    max_rejected: float
+
+    def profile_of(self, split: Split) -> Profile:
+        """Sampling rules of a split; `--profile` is for splits with training lines."""
+        named = self.profile if self.profile and split.examples else split.profile
+        return load_profile(named, self.recipe)
+
+    def selection(self) -> dict[str, Any]:
+        """What narrows the run to some of the source, else empty."""
+        asked = {"parts": None if self.parts == "*" else self.parts, "limit": self.limit}
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def wants(self, part: str) -> bool:
+        """Whether a part is among those asked for, by its path or its file name."""
+        return fnmatchcase(part, self.parts) or fnmatchcase(part.rsplit("/", 1)[-1], self.parts)
+
+
+def make_settings(
+    source: str,
+    out: str | Path,
+    *,
+    recipe: str = "grasp",
+    profile: str | None = None,
+    parts: str = "*",
+    limit: int | None = None,
+    quality: int | None = 95,
+    workers: int | None = None,
+    extract: bool = False,
+    all_clips: bool = False,
+    max_rejected: float = 0.01,
+    endpoint: str | None = None,
+) -> Settings:
+    """Check the options of `prepare`; they are described there.
+
+    Raises:
+        UsageError: the source, recipe or profile is wrong.
+    """
+    settings = Settings(
+        source=parse_source(source, endpoint=endpoint),
+        out=Path(out).absolute(),
+        recipe=load_recipe(recipe),
+        profile=profile,
+        parts=parts,
+        limit=limit,
+        quality=quality,
+        workers=workers or os.cpu_count() or 1,
+        extract=extract,
+        all_clips=all_clips,
+        max_rejected=max_rejected,
+    )
+    for split in settings.recipe.splits.values():
+        settings.profile_of(split)
+    return settings
