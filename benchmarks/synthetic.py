@@ -14,10 +14,11 @@ from typing import Any
 
 SOURCES = ("avsbench", "embody3d", "friends_mmc", "social_iq", "socialgesture", "tvqa", "werewolf")
 CATEGORIES = tuple(f"{group}{n}" for group, most in (("T", 6), ("G", 6), ("C", 4)) for n in range(1, most + 1))
-_WORDS = tuple(
+_TEXT = (
     "the person on the left looks toward speaker while pointing at red cup and then turns back to group who "
-    "follows gaze of woman in blue shirt near window before nodding café 手 gesture attention shared".split()
+    "follows gaze of woman in blue shirt near window before nodding café 手 gesture attention shared"
 )
+_WORDS = _TEXT.split()
 
 
 @dataclass(frozen=True, slots=True)

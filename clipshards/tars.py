@@ -4,13 +4,16 @@
 
     header: name 0–100, size 124–136, checksum 148–156, type 156, link target 157–257, "ustar\\0" 257,
             prefix 345–500; numbers are octal, or big-endian binary when the first bit is set.
+    type:   0 file · 1 hard link · 2 symbolic link · 5 folder · x, g PAX records for the next member, for all ·
+            L, K GNU long name, long link target of the next member · S GNU sparse
 
 Python's `tarfile` loses members without a word when a header is damaged or the end mark is missing; here each
-block is accounted for. Nothing is ever extracted by a name that the archive chose.
+block is accounted for. Nothing is ever extracted by a name that was not checked.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -19,19 +22,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clipshards.errors import IncompleteError, Rejected, UsageError
+from clipshards.errors import IncompleteError, NoSpaceError, Rejected, UsageError
 from clipshards.schema import Reject
 
 BLOCK = 512
 READ_BYTES = 1 << 20
 MAX_MEMBERS = 2_000_000
 MAX_EXTENDED_HEADER_BYTES = 1 << 20
+MAX_NAME_BYTES, MAX_PIECE_BYTES = 4095, 255
+"""The longest path, and the longest name between two slashes, that a disk takes."""
 
 _ZEROS = bytes(BLOCK)
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _LFS_POINTER = b"version https://git-lfs"
 _FILE_TYPES = (b"0", b"\0", b"7")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_EXTENSION_TYPES = (b"x", b"g", b"L", b"K")
+_TYPES_WITHOUT_PAYLOAD = (b"1", b"2", b"3", b"4", b"5", b"6")
+_TYPES_OF_NO_INTEREST = (b"5", b"D", b"V")
+"""Folders, also with GNU's list of what is in them, and the label of a volume."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _SIDECAR = re.compile(r"(^|/)(\._[^/]*|\.DS_Store|__MACOSX/.*)$")
 
 
@@ -63,22 +73,26 @@ def index_tar(
     part: str,
     progress: Callable[[int], None] = lambda num_bytes: None,
     stop: threading.Event | None = None,
+    max_members: int = MAX_MEMBERS,
 ) -> TarIndex:
-    """Index a tar and hash each member's payload.
+    """Index a tar and hash each member's payload. Whatever the bytes, the end is an index or Rejected.
 
     Args:
         part: path of the part in the source, for the rejects.
         progress: called with the number of bytes just hashed.
         stop: when set, the work ends with IncompleteError.
+        max_members: with more, the part is rejected.
 
     Raises:
-        Rejected: the part cannot be used: `empty-file`, `tar-compressed`, `lfs-pointer`, `tar-damaged`.
+        Rejected: the part cannot be used: `empty-file`, `tar-compressed`, `lfs-pointer`, `tar-damaged`,
+            `data-after-end-mark` (bytes that are no members; members there are read, with a warning).
+        IncompleteError: stopped.
     """
     with path.open("rb", buffering=0) as file:
-        reader = _Reader(file.fileno(), os.fstat(file.fileno()).st_size, part)
+        reader = _Reader(file.fileno(), os.fstat(file.fileno()).st_size, part, max_members)
         reader.read()
-        hashed = [_hash_member(file.fileno(), entry, progress, stop) for entry in reader.entries]
-    return _resolve(hashed, reader, part)
+        hashed = _hash_members(file.fileno(), reader.entries, progress, stop)
+    return _resolve(hashed, reader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +109,18 @@ class _Reader:
     descriptor: int
     end: int
     part: str
+    max_members: int
     entries: list[_Entry] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     sidecars: list[str] = field(default_factory=list)
+    _num_headers: int = 0
     _latest: dict[str, _Entry] = field(default_factory=dict)
     _pax: dict[str, bytes] = field(default_factory=dict)
     _global_pax: dict[str, bytes] = field(default_factory=dict)
     _long: dict[bytes, bytes] = field(default_factory=dict)
+    _member_is_due: bool = False
+    """An extended header was read whose member did not come yet."""
 
     def read(self) -> None:
         self._refuse_what_is_no_tar()
@@ -110,6 +128,8 @@ class _Reader:
         while True:
             header = self._header_at(position)
             if header == _ZEROS:
+                if self._member_is_due:
+                    raise Rejected("tar-damaged", f"an extended header without its member before {position}")
                 following = self._next_archive(position)
                 if following is None:
                     return
@@ -122,6 +142,8 @@ class _Reader:
         start = os.pread(self.descriptor, BLOCK, 0)
         if not start:
             raise Rejected("empty-file", f"{self.part} has 0 bytes")
+        if len(start) == BLOCK and _has_checksum(start):
+            return  # a tar, whatever the name of its first member looks like
         for magic, name in _COMPRESSED.items():
             if start.startswith(magic):
                 raise Rejected("tar-compressed", f"{self.part} is {name}-compressed: decompress it first")
@@ -135,7 +157,10 @@ class _Reader:
         return header
 
     def _next_archive(self, position: int) -> int | None:
-        """Where a second archive starts after the end mark; None when only zeros follow."""
+        """Where a second archive starts after the end mark; None when only zeros follow.
+
+        One block of zeros is an end mark too, as for `tar`.
+        """
         while block := os.pread(self.descriptor, READ_BYTES, position):
             stripped = block.lstrip(b"\0")
             if stripped:
@@ -146,33 +171,43 @@ class _Reader:
             return None
         header = os.pread(self.descriptor, BLOCK, position)
         if len(header) < BLOCK or not _has_checksum(header):
-            raise Rejected("tar-damaged", f"bytes that are no tar header at {position}, after the end mark")
+            raise Rejected("data-after-end-mark", f"bytes that are no tar header at {position}")
         self.warnings.append(("data-after-end-mark", f"at {position}"))
         return position
 
     def _take(self, header: bytes, position: int) -> int:
-        """Take in one member; returns the position of the next header."""
+        """Take in one header and what belongs to it; returns the position of the next header."""
         kind, start = header[156:157], position + BLOCK
         size = self._size(header, position)
-        if kind in (b"1", b"2", b"3", b"4", b"5", b"6"):
+        if kind in _TYPES_WITHOUT_PAYLOAD:
             size = 0  # by POSIX they carry no payload, whatever the field says
+        if kind == b"S":
+            start = self._end_of_sparse_map(header, start)
         if start + size > self.end:
             raise Rejected("tar-damaged", f"the member at {position} runs past the end of the archive")
-        if kind in b"xgLK" and kind:
+        if kind in _EXTENSION_TYPES:
             self._take_extension(kind, start, size)
         else:
             self._take_member(header, kind, position, start, size)
-            self._pax, self._long = {}, {}
+            self._pax, self._long, self._member_is_due = {}, {}, False
         return start + -(-size // BLOCK) * BLOCK
 
     def _size(self, header: bytes, position: int) -> int:
-        if header[156:157] not in b"xgLK":
+        if header[156:157] not in _EXTENSION_TYPES:
             text = self._pax.get("size", self._global_pax.get("size"))
             if text is not None:
                 if not text.isdigit() or len(text) > 20:
                     raise Rejected("tar-damaged", f"size {text!r:.40} in the PAX header before {position}")
                 return int(text)
         return _number(header[124:136], position)
+
+    def _end_of_sparse_map(self, header: bytes, start: int) -> int:
+        """The map of an old GNU sparse file goes on in blocks which its size does not count."""
+        goes_on = header[482]
+        while goes_on:
+            goes_on = self._header_at(start)[504]
+            start += BLOCK
+        return start
 
     def _take_extension(self, kind: bytes, start: int, size: int) -> None:
         if size > MAX_EXTENDED_HEADER_BYTES:
@@ -182,52 +217,65 @@ class _Reader:
             self._long[kind] = payload.split(b"\0", 1)[0]
         else:
             (self._pax if kind == b"x" else self._global_pax).update(_pax_records(payload, start))
+        self._member_is_due |= kind != b"g"
 
     def _take_member(self, header: bytes, kind: bytes, position: int, start: int, size: int) -> None:
+        self._num_headers += 1
+        if self._num_headers > self.max_members:
+            raise Rejected("tar-damaged", f"more than {self.max_members} members")
         raw = self._raw_name(header)
-        if kind == b"5" or (kind in _FILE_TYPES and raw.endswith(b"/")):
+        is_old_folder = kind in _FILE_TYPES and raw.endswith(b"/") and size == 0
+        if kind in _TYPES_OF_NO_INTEREST or is_old_folder:
             return
         try:
             name = _safe_name(raw)
+            if _SIDECAR.search(name):
+                self.sidecars.append(name)
+            else:
+                self._add(self._entry_of(header, kind, _Entry(name, start, size)))
         except Rejected as rejected:
-            self._reject(raw.decode("utf-8", "replace"), position, rejected)
-            return
-        if _SIDECAR.search(name):
-            self.sidecars.append(name)
-        elif kind == b"1":
-            self._take_hard_link(header, name, position)
-        elif kind == b"2":
-            self._reject(name, position, Rejected("link-member", "a symbolic link"))
-        elif kind not in _FILE_TYPES or any(key.startswith("GNU.sparse") for key in self._pax):
-            self._reject(name, position, Rejected("special-member", f"member type {kind!r}"))
-        else:
-            self._add(_Entry(name, start, size))
+            self.reject(raw.decode("utf-8", "replace"), position, rejected)
+
+    def _entry_of(self, header: bytes, kind: bytes, entry: _Entry) -> _Entry:
+        if kind == b"1":
+            target = self._target(header)
+            return _Entry(entry.name, target.offset_bytes, target.size_bytes)
+        if kind == b"2":
+            raise Rejected("link-member", "a symbolic link")
+        if kind not in _FILE_TYPES:
+            raise Rejected("special-member", f"member type {kind!r}")
+        if self._is_sparse():
+            raise Rejected("special-member", "a sparse file")
+        return entry
+
+    def _is_sparse(self) -> bool:
+        return any(name.startswith("GNU.sparse") for name in (*self._pax, *self._global_pax))
 
     def _raw_name(self, header: bytes) -> bytes:
-        if name := self._pax.get("path") or self._global_pax.get("path") or self._long.get(b"L"):
+        for records in (self._pax, self._global_pax):
+            if name := records.get("GNU.sparse.name") or records.get("path"):
+                return name
+        if name := self._long.get(b"L"):
             return name
         name = header[:100].split(b"\0", 1)[0]
         prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
         return prefix + b"/" + name if prefix else name
 
-    def _take_hard_link(self, header: bytes, name: str, position: int) -> None:
-        raw = self._pax.get("linkpath") or self._long.get(b"K") or header[157:257].split(b"\0", 1)[0]
+    def _target(self, header: bytes) -> _Entry:
+        """The earlier member that a hard link names: it has the bytes, the link has none."""
+        raw = self._pax.get("linkpath") or self._global_pax.get("linkpath") or self._long.get(b"K")
+        raw = raw or header[157:257].split(b"\0", 1)[0]
         try:
-            target = self._latest.get(_safe_name(raw))
-        except Rejected:
-            target = None
-        if target is None:
-            self._reject(name, position, Rejected("link-member", f"to {raw!r:.80}, which does not precede it"))
-        else:
-            self._add(_Entry(name, target.offset_bytes, target.size_bytes))
+            return self._latest[_safe_name(raw)]
+        except (Rejected, KeyError):
+            raise Rejected("link-member", f"to {raw!r:.80}, which does not precede it") from None
 
     def _add(self, entry: _Entry) -> None:
-        if len(self.entries) >= MAX_MEMBERS:
-            raise Rejected("tar-damaged", f"more than {MAX_MEMBERS} members")
         self.entries.append(entry)
         self._latest[entry.name] = entry
 
-    def _reject(self, name: str, position: int, rejected: Rejected) -> None:
+    def reject(self, name: str, position: int, rejected: Rejected) -> None:
+        """Record that a member cannot be used."""
         name = _CONTROL.sub("?", name)[:300]
         self.rejects.append(
             Reject("member", self.part, rejected.reason, rejected.detail, member=name, offset_bytes=position)
@@ -240,8 +288,9 @@ def _has_checksum(header: bytes) -> bool:
     except Rejected:
         return False
     blank = header[:148] + b" " * 8 + header[156:]
-    signed = sum(byte - 256 if byte > 127 else byte for byte in blank)
-    return stored in (sum(blank), signed)
+    unsigned = sum(blank)
+    # Some old tars added the bytes up as signed.
+    return stored == unsigned or stored == unsigned - 256 * sum(byte > 127 for byte in blank)
 
 
 def _require_checksum(header: bytes, position: int) -> None:
@@ -259,49 +308,74 @@ def _number(digits: bytes, position: int) -> int:
 
 
 def _pax_records(payload: bytes, position: int) -> Iterator[tuple[str, bytes]]:
-    """`LENGTH KEY=VALUE\\n` records; LENGTH counts all of the record."""
-    while payload.strip(b"\0"):
-        digits = payload.partition(b" ")[0]
+    """The records that matter here of `LENGTH KEY=VALUE\\n` …; LENGTH counts all of the record."""
+    payload = payload.rstrip(b"\0")
+    start = 0
+    while start < len(payload):
+        digits = payload[start : start + 8].partition(b" ")[0]
         length = int(digits) if digits.isdigit() and len(digits) < 8 else 0
-        record = payload[len(digits) + 1 : length]
-        if not len(digits) + 2 < length <= len(payload) or not record.endswith(b"\n") or b"=" not in record:
-            raise Rejected("tar-damaged", f"a PAX record at {position} is damaged")
+        record = payload[start + len(digits) + 1 : start + length]
+        if not len(digits) + 2 < length <= len(payload) - start or not record.endswith(b"\n") or b"=" not in record:
+            raise Rejected("tar-damaged", f"a PAX record at {position + start} is damaged")
         key, _, value = record[:-1].partition(b"=")
-        yield key.decode("utf-8", "replace"), value
-        payload = payload[length:]
+        if key in (b"path", b"linkpath", b"size", b"GNU.sparse.name"):
+            yield key.decode(), value
+        elif key.startswith(b"GNU.sparse"):
+            yield "GNU.sparse", b""
+        start += length
 
 
 def _safe_name(raw: bytes) -> str:
+    """The name as a relative path without `.` and empty pieces."""
     try:
         name = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise Rejected("unsafe-name", f"{raw!r:.80} is not UTF-8") from None
+        raise Rejected("unsafe-name", f"{raw[:80]!r} is not UTF-8") from None
     pieces = [piece for piece in name.split("/") if piece not in ("", ".")]
-    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:[\\/]", name):
-        raise Rejected("unsafe-name", f"{name!r:.80} is absolute")
+    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
+        raise Rejected("unsafe-name", f"{name[:80]!r} is absolute")
     if not pieces or ".." in re.split(r"[/\\]", name) or _CONTROL.search(name):
-        raise Rejected("unsafe-name", f"{name!r:.80} climbs, is empty or holds control characters")
+        raise Rejected("unsafe-name", f"{name[:80]!r} climbs, is empty or holds control characters")
+    if len(raw) > MAX_NAME_BYTES or any(len(piece.encode()) > MAX_PIECE_BYTES for piece in pieces):
+        raise Rejected("unsafe-name", f"{name[:80]!r}… is too long for a disk ({len(raw)} bytes)")
     return "/".join(pieces)
 
 
-def _hash_member(
+def _hash_members(
+    descriptor: int, entries: list[_Entry], progress: Callable[[int], None], stop: threading.Event | None
+) -> list[TarMember]:
+    """Hash each payload once: any number of hard links may share one."""
+    digests: dict[int, str] = {}
+    for entry in entries:
+        if entry.offset_bytes not in digests:
+            digests[entry.offset_bytes] = _hash_payload(descriptor, entry, progress, stop)
+    return [TarMember(e.name, e.offset_bytes, e.size_bytes, digests[e.offset_bytes]) for e in entries]
+
+
+def _hash_payload(
     descriptor: int, entry: _Entry, progress: Callable[[int], None], stop: threading.Event | None
-) -> TarMember:
+) -> str:
     digest = hashlib.sha256()
     position, end = entry.offset_bytes, entry.offset_bytes + entry.size_bytes
     while position < end:
         if stop is not None and stop.is_set():
             raise IncompleteError("stopped while a part was being indexed")
-        block = os.pread(descriptor, min(READ_BYTES, end - position), position)
-        if not block:
-            raise Rejected("tar-damaged", f"the archive became shorter at {position}")
+        block = _read_block(descriptor, position, end)
         digest.update(block)
         position += len(block)
         progress(len(block))
-    return TarMember(entry.name, entry.offset_bytes, entry.size_bytes, digest.hexdigest())
+    return digest.hexdigest()
 
 
-def _resolve(hashed: list[TarMember], reader: _Reader, part: str) -> TarIndex:
+def _read_block(descriptor: int, position: int, end: int) -> bytes:
+    """Up to `READ_BYTES` of [position, end)."""
+    block = os.pread(descriptor, min(READ_BYTES, end - position), position)
+    if not block:
+        raise Rejected("tar-damaged", f"the archive became shorter: no bytes at {position}")
+    return block
+
+
+def _resolve(hashed: list[TarMember], reader: _Reader) -> TarIndex:
     """One member a name: the last copy, as `tar -xf` leaves it."""
     last: dict[str, TarMember] = {}
     conflicts: list[tuple[str, str]] = []
@@ -310,17 +384,41 @@ def _resolve(hashed: list[TarMember], reader: _Reader, part: str) -> TarIndex:
         if earlier and earlier.sha256 != member.sha256:
             conflicts.append(("duplicate-member-conflict", member.name))
         last[member.name] = member
+    for member in _members_below_files(last):
+        rejected = Rejected("unsafe-name", "a folder on its path is a file in the same archive")
+        reader.reject(member.name, member.offset_bytes, rejected)
+        del last[member.name]
     rejects = list(reader.rejects)
     if not last:
-        rejects.append(Reject("part", part, "no-members", "the archive holds no files"))
+        rejects.append(Reject("part", reader.part, "no-members", "the archive holds no files"))
     warnings = (*reader.warnings, *dict.fromkeys(conflicts))
     return TarIndex(tuple(last.values()), tuple(rejects), warnings, tuple(reader.sidecars))
 
 
+def _members_below_files(members: dict[str, TarMember]) -> list[TarMember]:
+    """Members that no disk can hold next to the others: `a/b` when `a` is a file."""
+    folders = {name.rpartition("/")[0] for name in members} - {""}
+    hidden = {folder for folder in folders if any(path in members for path in _self_and_above(folder))}
+    return [member for name, member in members.items() if name.rpartition("/")[0] in hidden] if hidden else []
+
+
+def _self_and_above(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
 def read_member(path: Path, member: TarMember) -> bytes:
-    """The payload of one member."""
+    """The payload of one member.
+
+    Raises:
+        Rejected: `tar-damaged` when the part is shorter than it was.
+    """
     with path.open("rb", buffering=0) as file:
-        return os.pread(file.fileno(), member.size_bytes, member.offset_bytes)
+        payload = os.pread(file.fileno(), member.size_bytes, member.offset_bytes)
+    if len(payload) != member.size_bytes:
+        raise Rejected("tar-damaged", f"{member.name}: {len(payload)} of {member.size_bytes} bytes are there")
+    return payload
 
 
 def extract(index: TarIndex, path: Path, folder: Path) -> int:
@@ -329,7 +427,10 @@ def extract(index: TarIndex, path: Path, folder: Path) -> int:
     A file that is there with the right bytes is kept. A file appears by a rename, complete.
 
     Raises:
-        UsageError: a folder on the way is a symbolic link that leads out of `folder`.
+        UsageError: something in `folder` is in the way: a symbolic link that leads out of it, a file where
+            a folder must be.
+        NoSpaceError: the disk is full.
+        Rejected: `tar-damaged` when the part is shorter than it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
     root = folder.resolve()
@@ -337,13 +438,25 @@ def extract(index: TarIndex, path: Path, folder: Path) -> int:
     with path.open("rb", buffering=0) as source:
         for member in index.members:
             target = root / member.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.parent.resolve().is_relative_to(root):
-                raise UsageError(f"{target.parent} is a link that leads out of {folder}: remove it")
-            if not _is_same(target, member):
-                _copy_out(source.fileno(), member, target)
-                written += member.size_bytes
+            try:
+                _make_folder(target.parent, root)
+                if not _is_same(target, member):
+                    _copy_out(source.fileno(), member, target, _temporary(path, target))
+                    written += member.size_bytes
+            except OSError as error:
+                raise _explained(error, target) from error
     return written
+
+
+def _make_folder(folder: Path, root: Path) -> None:
+    """Make `folder`; checked first, so that not even a folder appears outside of `root`."""
+    try:
+        is_inside = folder.resolve().is_relative_to(root)
+    except RuntimeError:  # links that go round in a circle
+        is_inside = False
+    if not is_inside:
+        raise UsageError(f"{folder} is reached by a link that leads out of {root}: remove the link")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _is_same(target: Path, member: TarMember) -> bool:
@@ -353,15 +466,48 @@ def _is_same(target: Path, member: TarMember) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == member.sha256
 
 
-def _copy_out(descriptor: int, member: TarMember, target: Path) -> None:
-    temporary = target.with_name(f".{member.sha256[:16]}.tmp")
-    temporary.unlink(missing_ok=True)
+def _temporary(path: Path, target: Path) -> Path:
+    """The same name in each run, so that a run that was killed leaves nothing for good; no two parts share it."""
+    key = hashlib.sha256(f"{path.absolute()}\0{target.name}".encode(errors="surrogateescape")).hexdigest()
+    return target.with_name(f".{key[:24]}.tmp")
+
+
+def _copy_out(descriptor: int, member: TarMember, target: Path, temporary: Path) -> None:
     position, end = member.offset_bytes, member.offset_bytes + member.size_bytes
-    with temporary.open("xb", buffering=0) as file:
-        while position < end:
-            block = os.pread(descriptor, min(READ_BYTES, end - position), position)
-            if not block:
-                raise Rejected("tar-damaged", f"the archive became shorter at {position}")
-            file.write(block)
-            position += len(block)
-    temporary.replace(target)
+    temporary.unlink(missing_ok=True)
+    try:
+        with temporary.open("xb") as file:
+            position += _copy_in_kernel(descriptor, file.fileno(), position, end)
+            file.seek(position - member.offset_bytes)
+            while position < end:
+                block = _read_block(descriptor, position, end)
+                file.write(block)
+                position += len(block)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _copy_in_kernel(source: int, target: int, position: int, end: int) -> int:
+    """Copy [position, end) of `source` to the start of `target` as far as the disks allow; bytes copied."""
+    start = position
+    while position < end and hasattr(os, "copy_file_range"):
+        try:
+            num_bytes = os.copy_file_range(source, target, end - position, position, position - start)
+        except OSError as error:
+            if error.errno in _DISK_FULL:
+                raise
+            break  # two disks, or a kind of disk that cannot: the rest is read and written
+        if not num_bytes:
+            break
+        position += num_bytes
+    return position - start
+
+
+def _explained(error: OSError, target: Path) -> Exception:
+    if error.errno in _DISK_FULL:
+        return NoSpaceError(f"no space to extract {target}: free some and run the same command again")
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+        return UsageError(f"{target} cannot be written ({error.strerror}): move away what is in its place")
+    return error

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, TimeoutError, as_completed
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, TimeoutError, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,6 +23,9 @@ CLIP_SECONDS = 600.0
 """Wall time that one clip may take; far above any clip that decodes."""
 
 _JOBS_PER_WORKER = 500  # a worker is replaced after so many jobs: what a decoder leaks stays bounded
+
+_POLL_SECONDS = 0.5
+_STOPPED = "stopped while clips were being decoded"
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -37,6 +41,7 @@ class WorkerPool:
 
     def __init__(self, workers: int, *, job_seconds: float = CLIP_SECONDS) -> None:
         self.job_seconds = job_seconds
+        self._stopped = threading.Event()
         self._pool: Any = ProcessPool(
             max_workers=workers,
             max_tasks=_JOBS_PER_WORKER,
@@ -53,11 +58,12 @@ class WorkerPool:
         if kind is None:
             self._pool.close()
         else:
-            self._pool.stop()
+            self.stop()
         self._pool.join()
 
     def stop(self) -> None:
-        """Kill the workers now; jobs that wait are cancelled."""
+        """Kill the workers now; who waits in `run` gets an IncompleteError."""
+        self._stopped.set()
         self._pool.stop()
 
     def run(self, function: Callable[[J], R], jobs: Iterable[J], given_up: Callable[[J, str], R]) -> Iterator[R]:
@@ -70,16 +76,34 @@ class WorkerPool:
         Raises:
             IncompleteError: the pool was stopped.
         """
-        jobs_of = {self._pool.schedule(function, args=(job,), timeout=self.job_seconds): job for job in jobs}
-        for future in as_completed(jobs_of):
-            try:
-                yield future.result()
-            except CancelledError:
-                raise IncompleteError("stopped while clips were being decoded") from None
-            except TimeoutError:
-                yield given_up(jobs_of[future], f"no result after {self.job_seconds:g} s")
-            except ProcessExpired as error:
-                yield given_up(jobs_of[future], f"the decoder's process died (exit code {error.exitcode})")
+        try:
+            jobs_of = {self._schedule(function, job): job for job in jobs}
+        except RuntimeError:  # the pool was stopped meanwhile and takes no more
+            raise IncompleteError(_STOPPED) from None
+        waiting = set(jobs_of)
+        while waiting:
+            # Futures of a stopped pool may never end, so the flag is looked at as well.
+            done, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield self._outcome(future, jobs_of[future], given_up)
+            if self._stopped.is_set():
+                raise IncompleteError(_STOPPED)
+
+    def _schedule(self, function: Callable[[J], R], job: J) -> Future[R]:
+        future: Future[R] = self._pool.schedule(function, args=(job,), timeout=self.job_seconds)
+        return future
+
+    def _outcome(self, future: Future[R], job: J, given_up: Callable[[J, str], R]) -> R:
+        try:
+            return future.result()
+        except CancelledError:
+            raise IncompleteError(_STOPPED) from None
+        except TimeoutError:
+            return given_up(job, f"no result after {self.job_seconds:g} s")
+        except ProcessExpired as error:
+            if self._stopped.is_set():
+                raise IncompleteError(_STOPPED) from None
+            return given_up(job, f"the decoder's process died (exit code {error.exitcode})")
 
 
 def _start_worker() -> None:

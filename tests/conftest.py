@@ -1,0 +1,36 @@
+"""Shared by all tests: the demo data set, built once, and one Prefect server for the tests that need it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Before anything imports Prefect, which reads its settings then.
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+
+CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
+
+
+@pytest.fixture(scope="session")
+def demo_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo data set as a folder of the Hub's shape."""
+    from clipshards.demo import build_demo
+
+    folder = tmp_path_factory.mktemp("demo") / "source"
+    build_demo(folder, workers=2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A Prefect server with a database of its own."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
