@@ -48,7 +48,7 @@ def write_rows(folder: Path, *, rows: int = 290_000, clips: int = 46_000, seed: 
     """Write `train/annotations.jsonl`, `data_sft.jsonl` and `data_rl.jsonl`; returns the clips they name."""
     made = make_clips(clips, seed)
     draw = random.Random(seed + 1)
-    texts = [" ".join(draw.choices(_WORDS, k=length)) for length in (10, 14, 28, 36, 44) for _ in range(400)]
+    texts = [" ".join(draw.choices(_WORDS, k=length)) for length in (8, 9, 18, 24, 30) for _ in range(400)]
     train = folder / "train"
     train.mkdir(parents=True, exist_ok=True)
     with (

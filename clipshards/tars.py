@@ -172,7 +172,8 @@ class _Reader:
         header = os.pread(self.descriptor, BLOCK, position)
         if len(header) < BLOCK or not _has_checksum(header):
             raise Rejected("data-after-end-mark", f"bytes that are no tar header at {position}")
-        self.warnings.append(("data-after-end-mark", f"at {position}"))
+        if not self.warnings:  # once, however many are glued on
+            self.warnings.append(("data-after-end-mark", f"at {position}"))
         return position
 
     def _take(self, header: bytes, position: int) -> int:
@@ -215,8 +216,10 @@ class _Reader:
         payload = os.pread(self.descriptor, size, start)
         if kind in (b"L", b"K"):
             self._long[kind] = payload.split(b"\0", 1)[0]
+        elif kind == b"x":
+            self._pax = dict(_pax_records(payload, start))
         else:
-            (self._pax if kind == b"x" else self._global_pax).update(_pax_records(payload, start))
+            self._global_pax.update(_pax_records(payload, start))
         self._member_is_due |= kind != b"g"
 
     def _take_member(self, header: bytes, kind: bytes, position: int, start: int, size: int) -> None:
@@ -309,7 +312,6 @@ def _number(digits: bytes, position: int) -> int:
 
 def _pax_records(payload: bytes, position: int) -> Iterator[tuple[str, bytes]]:
     """The records that matter here of `LENGTH KEY=VALUE\\n` …; LENGTH counts all of the record."""
-    payload = payload.rstrip(b"\0")
     start = 0
     while start < len(payload):
         digits = payload[start : start + 8].partition(b" ")[0]
@@ -336,6 +338,8 @@ def _safe_name(raw: bytes) -> str:
         raise Rejected("unsafe-name", f"{name[:80]!r} is absolute")
     if not pieces or ".." in re.split(r"[/\\]", name) or _CONTROL.search(name):
         raise Rejected("unsafe-name", f"{name[:80]!r} climbs, is empty or holds control characters")
+    if name.endswith("/"):
+        raise Rejected("unsafe-name", f"{name[:80]!r} is a folder's name")
     if len(raw) > MAX_NAME_BYTES or any(len(piece.encode()) > MAX_PIECE_BYTES for piece in pieces):
         raise Rejected("unsafe-name", f"{name[:80]!r}… is too long for a disk ({len(raw)} bytes)")
     return "/".join(pieces)

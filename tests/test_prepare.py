@@ -172,7 +172,8 @@ def test_stored_frames_are_those_of_the_trainer(lossless: Path, demo_source: Pat
     asked = table(lossless, "examples")
     asked += [{**row, "start_seconds": None} for row in table(lossless, "bench")]
     part_of = {row["view"]: row["part"] for row in table(lossless, "views")}
-    for row in asked:
+    assert {row["view"] for row in asked} == set(part_of)
+    for row in {row["view"]: row for row in asked}.values():
         clip = parts[part_of[row["view"]]][row["clip"]]
         reader = decord.VideoReader(io.BytesIO(clip), ctx=decord.cpu(0), num_threads=1)
         if row["start_seconds"] is None:
