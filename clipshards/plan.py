@@ -116,7 +116,7 @@ def make_view(
     source: str | None = None,
 ) -> View:
     """The view of a window of a clip, with its key."""
-    identity = json.dumps([clip, start_seconds, end_seconds, num_frames]) + _profile_text(profile)
+    identity = f"{clip}\0{start_seconds!r} {end_seconds!r} {num_frames} {_profile_text(profile)}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     return View(f"{_readable(clip, source)}-{digest}", clip, start_seconds, end_seconds, num_frames)
 

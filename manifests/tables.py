@@ -353,16 +353,16 @@ class _Join:
 
     def _stale_warnings(self, kept: pa.Table) -> pa.Array:
         """Add `resolution-stale` where a row's src_resolution is not the size of the clip."""
-        sizes = {
-            outcome.clip: (outcome.info.height, outcome.info.width)
-            for outcome in self._outcomes.values()
-            if outcome.info
-        }
-        names = ("clip", "height_from_row", "width_from_row", "warnings")
-        warnings = [
-            [*words, "resolution-stale"] if (height, width) != sizes[clip] else words
-            for clip, height, width, words in zip(*(kept.column(n).to_pylist() for n in names), strict=True)
-        ]
+        infos = {outcome.clip: outcome.info for outcome in self._outcomes.values() if outcome.info}
+        row_of_clip = pc.index_in(kept.column("clip"), pa.array(list(infos), pa.string()))
+        heights = pa.array([info.height for info in infos.values()], pa.int32()).take(row_of_clip)
+        widths = pa.array([info.width for info in infos.values()], pa.int32()).take(row_of_clip)
+        is_right = pc.and_(
+            pc.equal(kept.column("height_from_row"), heights), pc.equal(kept.column("width_from_row"), widths)
+        )
+        warnings = kept.column("warnings").to_pylist()
+        for row in np.flatnonzero(~pc.fill_null(is_right, False).to_numpy()):
+            warnings[row] = [*warnings[row], "resolution-stale"]
         return pa.array(warnings, TABLES["examples"].field("warnings").type)
 
     def questions(self) -> pa.Table:
@@ -472,12 +472,12 @@ def _table(columns: Mapping[str, Any], name: str) -> pa.Table:
 
 def _take_sorted(table: pa.Table, keep: list[int]) -> tuple[list[int], pa.Table]:
     """The kept rows by clip, then as in the files: their numbers, and the rows, copied at most once."""
-    numbers = pa.array(keep, pa.int64())
-    by = ("clip", "file", "line", "id")
-    order = pc.sort_indices(table.select(by).take(numbers), [(name, "ascending") for name in by])
-    numbers = numbers.take(order)
-    as_it_is = len(numbers) == table.num_rows and numbers.equals(pa.array(np.arange(len(numbers))))
-    return numbers.to_pylist(), table if as_it_is else table.take(numbers)
+    clips = table.column("clip").take(pa.array(keep, pa.int64())).combine_chunks().dictionary_encode()
+    rank_of_code = np.argsort(np.argsort(clips.dictionary.to_numpy(zero_copy_only=False), kind="stable"))
+    order = np.argsort(rank_of_code[clips.indices.to_numpy()], kind="stable")  # rows are in file order already
+    numbers = np.array(keep, np.int64)[order]
+    as_it_is = len(numbers) == table.num_rows and bool((np.diff(numbers) == 1).all())
+    return numbers.tolist(), table if as_it_is else table.take(pa.array(numbers))
 
 
 def _constant(value: str, count: int) -> pa.Array:

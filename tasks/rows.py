@@ -8,6 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from clipshards.annotations import QuestionBuilder, Questions, read_questions
+from clipshards.collector import paused_collector
 from clipshards.examples import Examples, read_examples
 from clipshards.plan import link_examples
 from clipshards.recipe import Recipe, Split
@@ -23,9 +24,10 @@ def read_rows(
 ) -> tuple[Questions, Examples, list[int]]:
     """The rows of a split, and for each example the number of its annotation row."""
     split = recipe.splits[split_name]
-    questions = read_questions(question_files, recipe, split)
-    examples = read_examples(example_files, split.clip_folder)
-    return questions, examples, link_examples(examples, questions)
+    with paused_collector():
+        questions = read_questions(question_files, recipe, split)
+        examples = read_examples(example_files, split.clip_folder)
+        return questions, examples, link_examples(examples, questions)
 
 
 @task(name="read items", cache_policy=NO_CACHE)

@@ -8,6 +8,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from clipshards.collector import paused_collector
 from clipshards.schema import Reject
 from manifests.snapshot import Provenance, publish
 from manifests.tables import Manifest, SplitResult, build_manifest
@@ -16,7 +17,8 @@ from manifests.tables import Manifest, SplitResult, build_manifest
 @task(name="join rows and clips", cache_policy=NO_CACHE)
 def join_rows(results: Sequence[SplitResult], rejects: Sequence[Reject]) -> Manifest:
     """All tables."""
-    return build_manifest(results, rejects)
+    with paused_collector():
+        return build_manifest(results, rejects)
 
 
 @task(name="publish snapshot", cache_policy=NO_CACHE)

@@ -304,6 +304,41 @@ def test_the_map_of_an_old_sparse_file_is_skipped(parts: Parts) -> None:
     assert [entry.name for entry in index.members] == ["next"]
 
 
+@pytest.mark.parametrize("format_", ["gnu", "posix"])
+@pytest.mark.parametrize("num_holes", [2, 40])
+def test_sparse_files_of_tar_are_rejected_alone(parts: Parts, tmp_path: Path, format_: str, num_holes: int) -> None:
+    with (tmp_path / "sparse.mp4").open("wb") as file:
+        for number in range(num_holes):
+            file.seek(number << 20)
+            file.write(b"x" * 4096)
+    (tmp_path / "z.mp4").write_bytes(b"z")
+    made = tmp_path / "made.tar"
+    command = [
+        "tar",
+        f"--format={format_}",
+        "--sparse",
+        "-cf",
+        str(made),
+        "-C",
+        str(tmp_path),
+        "sparse.mp4",
+        "z.mp4",
+    ]
+    subprocess.run(command, check=True)
+    if made.stat().st_size > num_holes << 19:
+        pytest.skip("the file system keeps no holes")
+    index = parts.index(made.read_bytes())
+    assert rejects(index) == {"sparse.mp4": "special-member"}
+    assert [entry.name for entry in index.members] == ["z.mp4"]
+
+
+@pytest.mark.parametrize(
+    "name", ["s/..a.mp4", "s/a...mp4", "s/x: y.mp4", "s/-rf.mp4", "s/a b.mp4", "s/x._a.mp4", "s/my__MACOSX/c.mp4"]
+)
+def test_names_that_only_look_bad_are_kept(parts: Parts, name: str) -> None:
+    assert parts.files(member(name, b"x") + END_MARK) == {name: b"x"}
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -407,6 +442,13 @@ def test_archives_glued_on_are_read_on(parts: Parts) -> None:
     index = parts.index(content + END_MARK)
     assert [entry.name for entry in index.members] == ["a", "b", "c", "d"]
     assert index.warnings == (("data-after-end-mark", "at 10240"),)
+
+
+@pytest.mark.parametrize("gap", [BLOCK, 3 << 20])
+def test_a_glued_archive_may_follow_a_gap_and_replace_members(parts: Parts, gap: int) -> None:
+    index = parts.index(tar_of({"a": b"1", "b": b"2"}) + bytes(gap) + tar_of({"b": b"newer"}))
+    assert {entry.name: read_member(parts.path, entry) for entry in index.members} == {"a": b"1", "b": b"newer"}
+    assert index.warnings == (("data-after-end-mark", f"at {10240 + gap}"), ("duplicate-member-conflict", "b"))
 
 
 def test_a_member_may_be_named_like_a_magic_number(parts: Parts) -> None:

@@ -1,0 +1,199 @@
+"""What is wrong with a snapshot is found: bytes, tables, places."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_snapshot import PROVENANCE, make_result
+
+from clipshards.schema import TABLES
+from clipshards.verify import verify_snapshot
+from manifests.snapshot import publish, write_tables
+from manifests.tables import build_manifest
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published")
+    split, rejects, shards = make_result(folder)
+    return publish(folder / "out", build_manifest([split], rejects), split.shards, shards, PROVENANCE)
+
+
+@pytest.fixture
+def snapshot(published: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return shutil.copytree(published, tmp_path / "snapshot")
+
+
+def _problems(snapshot: Path) -> list[str]:
+    return verify_snapshot(snapshot)[1]
+
+
+def _shard(snapshot: Path) -> Path:
+    return min((snapshot / "train").glob("*.tar"))
+
+
+def _dataset(snapshot: Path) -> dict[str, Any]:
+    return json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _change_dataset(snapshot: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    dataset = _dataset(snapshot)
+    change(dataset)
+    (snapshot / "dataset.json").write_text(json.dumps(dataset), encoding="utf-8")
+
+
+def _describe_again(snapshot: Path, *names: str) -> None:
+    """Make dataset.json agree with files that were changed, so that only their contents are wrong."""
+
+    def describe(dataset: dict[str, Any]) -> None:
+        for name in names:
+            content = (snapshot / name).read_bytes()
+            sha256 = hashlib.sha256(content).hexdigest()
+            dataset["files"][name] = {"size_bytes": len(content), "sha256": sha256}
+
+    _change_dataset(snapshot, describe)
+
+
+def _change_table(snapshot: Path, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    table = pq.read_table(snapshot / "manifests" / f"{name}.parquet")
+    write_tables({name: change(table)}, snapshot / "manifests")
+    _describe_again(snapshot, f"manifests/{name}.parquet")
+
+
+def _with_first(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        rows = table.to_pylist()
+        rows[0][column] = value
+        return pa.Table.from_pylist(rows, table.schema)
+
+    return change
+
+
+def test_good_snapshot(published: Path) -> None:
+    checked, problems = verify_snapshot(published)
+    assert problems == []
+    assert checked == {"files": len(_dataset(published)["files"]), "tables": len(TABLES), "views": 4}
+
+
+@pytest.mark.parametrize("at", [0, 700, -1])
+def test_flipped_byte_in_a_shard(snapshot: Path, at: int) -> None:
+    shard = _shard(snapshot)
+    content = bytearray(shard.read_bytes())
+    content[at] ^= 1
+    shard.write_bytes(content)
+    (problem,) = _problems(snapshot)
+    assert problem.startswith(f"train/{shard.name}: sha256")
+
+
+def test_missing_and_short_files(snapshot: Path) -> None:
+    shard = _shard(snapshot)
+    size = shard.stat().st_size
+    shard.unlink()
+    (snapshot / "README.md").write_text("short")
+    wanted = _dataset(snapshot)["files"]["README.md"]["size_bytes"]
+    assert sorted(_problems(snapshot)) == [
+        f"README.md: 5 bytes, dataset.json says {wanted}",
+        f"train/{shard.name}: missing",
+    ]
+    assert size > 0
+
+
+def test_table_of_other_bytes(snapshot: Path) -> None:
+    path = snapshot / "manifests" / "clips.parquet"
+    pq.write_table(pq.read_table(path), path, compression="none")
+    (problem,) = _problems(snapshot)
+    assert problem.startswith("manifests/clips.parquet: ")
+
+
+@pytest.mark.parametrize("version", [0, 999, None])
+def test_other_schema_version(snapshot: Path, version: int | None) -> None:
+    _change_dataset(snapshot, lambda dataset: dataset.update(schema_version=version))
+    checked, (problem,) = verify_snapshot(snapshot)
+    assert checked == {}
+    assert f"schema_version is {version}" in problem
+
+
+def test_no_schema_version(snapshot: Path) -> None:
+    _change_dataset(snapshot, lambda dataset: dataset.pop("schema_version"))
+    assert len(_problems(snapshot)) == 1
+
+
+def test_lost_row_and_lost_column(snapshot: Path) -> None:
+    _change_table(snapshot, "clips", lambda table: table.slice(1))
+    path = snapshot / "manifests" / "parts.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["sha256"]), path)
+    _describe_again(snapshot, "manifests/parts.parquet")
+    assert _problems(snapshot) == [
+        "manifests/parts.parquet: the columns are not those of this version",
+        "manifests/clips.parquet: 4 rows, dataset.json says 5",
+    ]
+
+
+@pytest.mark.parametrize("name", ["examples", "questions", "bench"])
+def test_row_whose_view_is_in_no_shard(snapshot: Path, name: str) -> None:
+    _change_table(snapshot, name, _with_first("view", "s-nowhere-0"))
+    (problem,) = _problems(snapshot)
+    assert problem == f"manifests/{name}.parquet: 1 views are in no shard: s-nowhere-0"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("num_frames", 3, "frames, the table says 3"),
+        ("offset_bytes", 512, "no sample"),
+        ("offset_bytes", 1, "no sample"),
+        ("offset_bytes", 1 << 40, "no sample"),
+        ("length_bytes", 512, ""),
+        ("length_bytes", 5000, ""),
+    ],
+)
+def test_view_that_is_not_where_the_table_says(snapshot: Path, column: str, value: int, words: str) -> None:
+    _change_table(snapshot, "views", _with_first(column, value))
+    (problem,) = _problems(snapshot)
+    first = pq.read_table(snapshot / "manifests" / "views.parquet").slice(0, 1).to_pylist()[0]
+    assert problem.startswith(f"{first['shard']} at {first['offset_bytes']}: ")
+    assert words in problem
+
+
+def test_view_of_another_sample(snapshot: Path) -> None:
+    rows = pq.read_table(snapshot / "manifests" / "views.parquet").to_pylist()
+    other = next(row for row in rows if row["view"] != rows[0]["view"])
+
+    def swap(table: pa.Table) -> pa.Table:
+        for column in ("shard", "offset_bytes", "length_bytes"):
+            rows[0][column] = other[column]
+        return pa.Table.from_pylist(rows, table.schema)
+
+    _change_table(snapshot, "views", swap)
+    (problem,) = _problems(snapshot)
+    assert f"wanted {rows[0]['view']}.json" in problem
+
+
+@pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="raised where a sentence is promised")
+def test_view_in_a_shard_that_is_not_there(snapshot: Path) -> None:
+    _change_table(snapshot, "views", _with_first("shard", "train/none.tar"))
+    (problem,) = _problems(snapshot)
+    assert "train/none.tar" in problem
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="msgpack's error is raised where a sentence is promised")
+def test_sample_whose_frames_are_no_msgpack(snapshot: Path) -> None:
+    row = pq.read_table(snapshot / "manifests" / "views.parquet").slice(0, 1).to_pylist()[0]
+    shard = snapshot / row["shard"]
+    content = bytearray(shard.read_bytes())
+    start = row["offset_bytes"]
+    json_blocks = -(-int(content[start + 124 : start + 135], 8) // 512)
+    content[start + (json_blocks + 2) * 512] = 0xC1  # the byte that msgpack never uses
+    shard.write_bytes(content)
+    _describe_again(snapshot, row["shard"])
+    (problem,) = _problems(snapshot)
+    assert problem.startswith(f"{row['shard']} at {start}: ")
