@@ -65,6 +65,8 @@ class ClipPaths:
         pieces = [piece for piece in path.replace("\\", "/").split("/") if piece not in ("", ".")]
         if path.startswith(("/", "\\")) or ".." in pieces or "\0" in path or path[1:2] == ":":
             raise Rejected("path-unsafe", f"path ({path!r}) must be relative and stay in the video root")
+        if not pieces:
+            raise Rejected("no-path", f"path ({path!r}) must name a clip")
         clean = "/".join(pieces)
         if self._clip_folder and not clean.startswith(self._clip_folder):
             clean = self._clip_folder + clean
@@ -145,7 +147,7 @@ class QuestionBuilder:
             values = msgspec.structs.astuple(self._decode_plain(line))
             if msgspec.UNSET not in values and has_keys(line, len(values)):
                 return values, None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # the long way says what is wrong, if anything is
         return self._values_of_object(parse_json(line), place)
 

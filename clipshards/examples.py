@@ -32,6 +32,8 @@ class Window(NamedTuple):
     end_seconds: float
 
 
+_INT64 = 1 << 63
+
 Shown = tuple[Window, ...]
 """The windows of one example, in order: nearly always one."""
 
@@ -123,7 +125,7 @@ def _read_specs(line: bytes, clip_path: ClipPaths) -> _Specs:
         plain = _decode_plain(line)
         if has_keys(line, sum(map(_count_keys, plain))):
             return _Specs.of_plain(plain, clip_path)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # the long way says what is wrong, if anything is
     return _Specs.of_objects(parse_json(line), clip_path)
 
@@ -178,7 +180,11 @@ class _Specs:
             elif type(spec) is _Text:
                 specs.turns.append((spec.output is True, spec.content))
             elif type(spec) is _Meta:
-                specs.add_meta(spec.difficulty or None, spec.question_text or None, spec.gt_events or None)
+                specs.add_meta(
+                    spec.difficulty or None,
+                    spec.question_text or None,
+                    None if spec.gt_events is msgspec.UNSET else spec.gt_events,
+                )
         return specs._finished(plain)
 
     @classmethod
@@ -236,9 +242,13 @@ class _Specs:
         if type(value) is str:
             value = _number_from_text(value, name)
             self.warnings = ("number-as-text",)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        try:
+            number = float(value) if type(value) in (int, float) else math.nan
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
             raise Rejected("bad-number", f"{name} ({value!r:.80}) must be a finite number")
-        return float(value)
+        return number
 
     def _take_text(self, spec: dict[str, Any], clip_path: ClipPaths) -> None:
         content, output = spec.pop("content", None), spec.pop("output", False)
@@ -286,7 +296,7 @@ def _event(event: Any) -> tuple[str | None, list[int], str | None]:
     if type(event) is not dict:
         raise Rejected("bad-meta", f"an event of gt_events ({event!r:.80}) must be an object")
     source, persons = event.pop("source", None), event.pop("persons", None) or []
-    if type(persons) is not list or not all(type(person) is int for person in persons):
+    if type(persons) is not list or not all(type(person) is int and abs(person) < _INT64 for person in persons):
         raise Rejected("bad-meta", f"persons ({persons!r:.80}) must be a list of integers")
     if source is not None and type(source) is not str:
         raise Rejected("bad-meta", f"source of an event ({source!r:.80}) must be a text")

@@ -27,7 +27,7 @@ def read_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(file, 1):
         if number == 1 and line.startswith(_BOM):
             line = line[len(_BOM) :]
-        if not line.isspace():
+        if line and not line.isspace():
             yield number, line
 
 
@@ -42,8 +42,11 @@ def parse_json(text: bytes) -> Any:
         value = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _explain(text, error)
-    if not has_keys(text, _count_keys(value)):
-        json.loads(text, object_pairs_hook=_require_different_keys)
+    try:
+        if not has_keys(text, _count_keys(value)):
+            json.loads(text, object_pairs_hook=_require_different_keys)
+    except RecursionError:
+        raise Rejected("row-not-json", "nested too deeply") from None
     return value
 
 

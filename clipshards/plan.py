@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 
 from clipshards.annotations import Questions
-from clipshards.errors import Rejected
+from clipshards.errors import Rejected, SourceError
 from clipshards.examples import Examples, Shown, Window
 from clipshards.sampling import Profile, count_frames
 from clipshards.schema import Reject
@@ -256,19 +256,26 @@ def plan_shards(plan: SplitPlan, part: str, clips: Iterable[str], size_bytes: in
     for clip, of_clip in sorted(views.items()):
         digest = hashlib.sha256(clip.encode()).digest()
         shards[int.from_bytes(digest[:8], "big") * count >> 64][clip] = of_clip
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "_", part.rsplit("/", 1)[-1].removesuffix(".tar"))
+    stem = shard_stem(part)
     return [
         ShardPlan(f"{stem}-{number:04}.tar", plan.split, part, of_shard)
         for number, of_shard in sorted(shards.items())
     ]
 
 
+def shard_stem(part: str) -> str:
+    """First word of the shards of a part: its file name; one that has to be cleaned gets a hash of its path."""
+    name = part.rsplit("/", 1)[-1].removesuffix(".tar")
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+    return clean if clean == name else f"{clean}-{hashlib.sha256(part.encode()).hexdigest()[:8]}"
+
+
 def require_different_names(parts: Iterable[str]) -> None:
     """Two parts of a split with one file name would write the same shards.
 
     Raises:
-        Rejected: `bad-meta` naming them.
+        SourceError: naming it.
     """
-    names = Counter(part.rsplit("/", 1)[-1] for part in parts)
+    names = Counter(map(shard_stem, parts))
     if doubled := [name for name, count in names.items() if count > 1]:
-        raise Rejected("bad-meta", f"parts of one split must differ in file name: {doubled[0]}")
+        raise SourceError(f"two parts of one split are called {doubled[0]}.tar: choose one of them with --parts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 
@@ -130,6 +131,6 @@ def _make_profile(values: dict[str, object], where: str) -> Profile:
     for field in ("min_frames", "multiple", "max_total", "grid_pixels", "max_cells", "frames_per_token_row"):
         if getattr(profile, field) < 1:
             raise UsageError(f"profile of {where}: {field} ({getattr(profile, field)}) must be ≥ 1")
-    if profile.max_fps is not None and not profile.max_fps > 0:
-        raise UsageError(f"profile of {where}: max_fps ({profile.max_fps}) must be > 0")
+    if profile.max_fps is not None and not 0 < profile.max_fps < math.inf:
+        raise UsageError(f"profile of {where}: max_fps ({profile.max_fps}) must be > 0 and finite")
     return profile

@@ -19,6 +19,7 @@ END_TOLERANCE_SECONDS = 0.5
 """A window may reach this far past the last frame and is then clamped; further, it is rejected."""
 
 _BISECTION_STEPS = 30
+_ENDLESS = 1e18  # a window of absurd length needs more frames than any limit, not an overflow
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def _count_frames(durations: tuple[float, ...], profile: Profile) -> tuple[int, 
     multiple, least, most = profile.multiple, profile.min_frames, profile.max_total
 
     def counts_at(rate: float) -> list[int]:
-        return [max(least, round(duration * rate / multiple) * multiple) for duration in durations]
+        return [max(least, round(min(duration * rate / multiple, _ENDLESS)) * multiple) for duration in durations]
 
     # Counts never fall when the rate rises: what fits at the highest rate of the bisection fits at all others.
     counts = counts_at(_highest_rate(profile.max_fps))
@@ -116,7 +117,7 @@ def frame_indices(
         Rejected: `bad-window` when the window holds no frame, `end-beyond-video` when it reaches more
             than 0.5 s past the last frame (the trainer dies there in the middle of an epoch).
     """
-    start, end = round(start_seconds * fps), round(end_seconds * fps)
+    start, end = (round(min(seconds * fps, _ENDLESS)) for seconds in (start_seconds, end_seconds))
     window = f"window {start_seconds}–{end_seconds} s at {fps:.6g} fps, clip of {num_frames_in_clip} frames"
     if start < 0 or start >= end:
         raise Rejected("bad-window", f"{window}: frames {start}…{end - 1}")

@@ -123,7 +123,7 @@ QUESTION_COLUMNS = _columns(
     question=_STRING,
     options=_STRINGS,
     answer=_STRING,
-    answer_index=pa.int8(),
+    answer_index=pa.int32(),
     response=_STRING,
     extra=_STRING,
 )

@@ -162,6 +162,8 @@ def _write(
             os.fsync(file.fileno())
         temporary.replace(target)
         digest, size_bytes = hashing.hexdigest(), target.stat().st_size
+    else:
+        target.unlink(missing_ok=True)  # of an earlier run, when there was something to store
     num_frames = sum(view.num_frames for _, view in rendered.values())
     return ShardInfo(
         f"{plan.split}/{plan.name}", plan.split, plan.part, size_bytes, digest, num_frames,

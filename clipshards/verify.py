@@ -68,7 +68,9 @@ def _check_views(snapshot: Path, tables: dict[str, Any]) -> list[str]:
     problems = []
     columns = ["view", "shard", "offset_bytes", "length_bytes", "num_frames"]
     for row in tables["views"].select(columns).to_pylist():
-        if problem := _check_sample(snapshot / row["shard"], row):
+        if not (snapshot / row["shard"]).is_file():
+            problems.append(f"{row['shard']}: missing, but manifests/views.parquet names it for {row['view']}")
+        elif problem := _check_sample(snapshot / row["shard"], row):
             problems.append(f"{row['shard']} at {row['offset_bytes']}: {problem}")
     return problems
 
@@ -84,7 +86,12 @@ def _check_sample(shard: Path, row: dict[str, Any]) -> str:
     key = row["view"]
     if list(members) != [f"{key}.json", f"{key}.mp"]:
         return f"members {list(members)}, wanted {key}.json and {key}.mp"
-    frames = msgpack.unpackb(members[f"{key}.mp"].read())  # type: ignore[union-attr]
+    try:
+        frames = msgpack.unpackb(members[f"{key}.mp"].read())  # type: ignore[union-attr]
+    except (ValueError, msgpack.UnpackException) as error:
+        return f"{key}.mp is no list of frames ({type(error).__name__})"
+    if not isinstance(frames, list):
+        return f"{key}.mp is no list of frames"
     if len(frames) != row["num_frames"]:
         return f"{len(frames)} frames, the table says {row['num_frames']}"
     return ""

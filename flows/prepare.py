@@ -38,6 +38,7 @@ from clipshards.plan import (
     plan_shards,
     plan_split,
     planned_bytes,
+    require_different_names,
     shard_bytes,
 )
 from clipshards.recipe import Split
@@ -190,6 +191,7 @@ class _Preparation:
         source = "bench" if split.item_folder else None
         plan = plan_split(name, profile, result_examples, result_questions.clips(), source=source)
         files = [file for file in listing.find(split.parts) if self._settings.wants(file.path)]
+        require_different_names(file.path for file in files)
         result = SplitResult(
             plan, result_questions, Questions(), result_examples, links, Assignment(),
             item_folder=split.item_folder, is_selection=bool(self._settings.selection()),

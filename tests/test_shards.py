@@ -329,7 +329,6 @@ def test_shard_of_bad_clips_alone_has_no_file_and_is_taken_over(
     assert make_shard(bad, part, ENCODING, rows, render=_never, folder=tmp_path) == info
 
 
-@pytest.mark.xfail(strict=True, reason="the old shard stays, so that its size is never that of the receipt, 0")
 def test_shard_that_loses_all_its_samples_is_taken_over_next_time(
     make: Make, part: PartOnDisk, plan: ShardPlan, rows: Rows, tmp_path: Path
 ) -> None:

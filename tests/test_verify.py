@@ -178,14 +178,12 @@ def test_view_of_another_sample(snapshot: Path) -> None:
     assert f"wanted {rows[0]['view']}.json" in problem
 
 
-@pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="raised where a sentence is promised")
 def test_view_in_a_shard_that_is_not_there(snapshot: Path) -> None:
     _change_table(snapshot, "views", _with_first("shard", "train/none.tar"))
     (problem,) = _problems(snapshot)
     assert "train/none.tar" in problem
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="msgpack's error is raised where a sentence is promised")
 def test_sample_whose_frames_are_no_msgpack(snapshot: Path) -> None:
     row = pq.read_table(snapshot / "manifests" / "views.parquet").slice(0, 1).to_pylist()[0]
     shard = snapshot / row["shard"]

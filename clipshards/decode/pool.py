@@ -7,7 +7,6 @@ one-thread processes are as fast as one decoder with two threads.
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, TimeoutError, wait
@@ -45,7 +44,7 @@ class WorkerPool:
         self._pool: Any = ProcessPool(
             max_workers=workers,
             max_tasks=_JOBS_PER_WORKER,
-            initializer=_start_worker,
+            initializer=use_one_thread,
             context=multiprocessing.get_context("spawn"),
         )
 
@@ -104,8 +103,3 @@ class WorkerPool:
             if self._stopped.is_set():
                 raise IncompleteError(_STOPPED) from None
             return given_up(job, f"the decoder's process died (exit code {error.exitcode})")
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    use_one_thread()
