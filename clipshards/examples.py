@@ -180,11 +180,8 @@ class _Specs:
             elif type(spec) is _Text:
                 specs.turns.append((spec.output is True, spec.content))
             elif type(spec) is _Meta:
-                specs.add_meta(
-                    spec.difficulty or None,
-                    spec.question_text or None,
-                    None if spec.gt_events is msgspec.UNSET else spec.gt_events,
-                )
+                events = None if spec.gt_events is msgspec.UNSET else spec.gt_events
+                specs.add_meta(spec.difficulty or None, spec.question_text or None, events)
         return specs._finished(plain)
 
     @classmethod
