@@ -173,7 +173,7 @@ class _Specs:
         specs = cls()
         for spec in plain:
             if type(spec) is _Video:
-                fps = spec.fps or None if spec.fps != 0 else 0.0
+                fps = None if spec.fps is msgspec.UNSET else spec.fps
                 specs.add_video(
                     clip_path(spec.path), fps, spec.start_seconds, spec.end_seconds, spec.src_resolution
                 )
