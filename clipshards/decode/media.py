@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import av
 import av.error
@@ -19,6 +20,9 @@ from clipshards.errors import Rejected
 
 # Only local bytes: a playlist dressed up as a clip must not make us open a network address.
 _OPTIONS = {"protocol_whitelist": "file,subfile"}
+
+# Titles that are no UTF-8 do not make a clip unusable; PyAV 19 sees to that itself.
+_METADATA: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 _NOT_CLIPS = frozenset({"concat", "dash", "hls", "image2", "rawvideo", "sdp", "tty"})
 """Demuxers that name other files or take anything for video; so do the still pictures `*_pipe`."""
@@ -71,9 +75,7 @@ def open_media(extent: Extent, hwaccel: HWAccel | None = None) -> InputContainer
     try:
         if extent.available_bytes() == 0:
             raise Rejected("empty-file", f"0 bytes at {extent.offset_bytes}")
-        container = av.open(
-            extent.url, mode="r", options=dict(_OPTIONS), metadata_errors="replace", hwaccel=hwaccel
-        )
+        container = av.open(extent.url, mode="r", options=dict(_OPTIONS), hwaccel=hwaccel, **_METADATA)
     except FileNotFoundError as error:
         raise Rejected("file-missing", describe(error)) from error
     except MEDIA_ERRORS as error:
