@@ -30,7 +30,7 @@ from clipshards.schema import REASONS
 from clipshards.shards import Encoding, PartOnDisk, Render, ShardInfo, make_shard
 from clipshards.tars import index_tar
 
-PART = "train/part 000.tar"
+PART = "train/part_000.tar"
 CLIPS = {"s/a.mp4": "h264_short_gop", "s/b.webm": "vp9", "s/broken.mp4": "no_moov", "s/late.mp4": "h264_short_gop"}
 WINDOWS = [
     (Window("s/a.mp4", 0.0, 2.4),),

@@ -75,7 +75,9 @@ def open_media(extent: Extent, hwaccel: HWAccel | None = None) -> InputContainer
     try:
         if extent.available_bytes() == 0:
             raise Rejected("empty-file", f"0 bytes at {extent.offset_bytes}")
-        container = av.open(extent.url, mode="r", options=dict(_OPTIONS), hwaccel=hwaccel, **_METADATA)
+        container: InputContainer = av.open(
+            extent.url, mode="r", options=dict(_OPTIONS), hwaccel=hwaccel, **_METADATA
+        )
     except FileNotFoundError as error:
         raise Rejected("file-missing", describe(error)) from error
     except MEDIA_ERRORS as error:
