@@ -168,6 +168,7 @@ TABLES: dict[str, pa.Schema] = {
         size_bytes=pa.int64(),
         sha256=_STRING,
         num_members=pa.int32(),
+        num_sidecars=pa.int32(),
         num_clips=pa.int32(),
         num_shards=pa.int32(),
         warnings=_STRINGS,

@@ -316,7 +316,7 @@ class _Preparation:
             state.result.parts = [
                 PartRecord(
                     file.path, state.name, file.size_bytes, state.on_disk[file.path][1], index.members,
-                    tuple(dict.fromkeys(word for word, _ in index.warnings)),
+                    tuple(dict.fromkeys(word for word, _ in index.warnings)), len(index.sidecars),
                 )
                 for file in state.files
                 if (index := state.indexes.get(file.path))

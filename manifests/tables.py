@@ -34,6 +34,8 @@ class PartRecord:
     sha256: str
     members: tuple[TarMember, ...]
     warnings: tuple[str, ...] = ()
+    num_sidecars: int = 0
+    """Files of macOS and Finder (`._x`), which are no clips: left out, but counted."""
 
 
 @dataclass
@@ -152,6 +154,7 @@ class _Join:
                 "size_bytes": part.size_bytes,
                 "sha256": part.sha256,
                 "num_members": len(part.members),
+                "num_sidecars": part.num_sidecars,
                 "num_clips": clips[part.path],
                 "num_shards": shards[part.path],
                 "warnings": list(part.warnings),

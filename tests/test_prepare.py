@@ -204,6 +204,8 @@ def damaged_source(demo_source: Path, tmp_path: Path) -> Path:
     with part.open("r+b") as file:
         file.seek(member.offset_bytes)
         file.write(bytes(member.size_bytes))
+    with tarfile.open(source / "train/videos/avsbench_part001.tar", "a") as tar:
+        tar.addfile(tarfile.TarInfo("avsbench/video/._sidecar.mp4"))
     with (source / "train/annotations.jsonl").open("a") as file:
         file.write('{"id": "x", "video": "avsbench/video/gone.mp4", "question": "?", "answer": "y"}\n{"id": \n')
     return source
@@ -219,6 +221,8 @@ def test_what_cannot_be_used_is_named(run: Any, damaged_source: Path) -> None:
     assert any(row["reason"] == "clip-missing" and row["clip"] == "avsbench/video/gone.mp4" for row in rows)
     bad = next(row for row in rows if row["reason"] == "row-not-json")
     num_lines = len((damaged_source / "train/annotations.jsonl").read_text().splitlines())
+    sidecars = {row["part"]: row["num_sidecars"] for row in table(snapshot, "parts") if row["num_sidecars"]}
+    assert sidecars == {"train/videos/avsbench_part001.tar": 1}
     assert (bad["path"], bad["line"]) == ("train/annotations.jsonl", num_lines)
     assert verify_snapshot(snapshot)[1] == []
 
