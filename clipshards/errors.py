@@ -26,9 +26,18 @@ class UsageError(ClipshardsError):
 
 
 class SourceError(ClipshardsError):
-    """The source is not reachable, does not exist, or does not let us in."""
+    """The source is not reachable, does not exist, or does not let us in.
+
+    Args:
+        text: for the user.
+        reason: a word of `schema.REASONS` when one fits.
+    """
 
     exit_code = 3
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class IncompleteError(ClipshardsError):

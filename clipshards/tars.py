@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import posixpath
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ BLOCK = 512
 READ_BYTES = 1 << 20
 MAX_MEMBERS = 2_000_000
 MAX_EXTENDED_HEADER_BYTES = 1 << 20
+MAX_LINK_STEPS = 40
+"""Symbolic links followed one after the other, as many as Linux follows."""
 MAX_NAME_BYTES, MAX_PIECE_BYTES = 4095, 255
 """The longest path, and the longest name between two slashes, that a disk takes."""
 
@@ -89,10 +92,25 @@ def index_tar(
         IncompleteError: stopped.
     """
     with path.open("rb", buffering=0) as file:
-        reader = _Reader(file.fileno(), os.fstat(file.fileno()).st_size, part, max_members)
-        reader.read()
+        reader = _walk(file.fileno(), part, max_members)
         hashed = _hash_members(file.fileno(), reader.entries, progress, stop)
     return _resolve(hashed, reader)
+
+
+def list_names(path: Path) -> list[str]:
+    """Names of all files of a tar in the order of the archive, repeats included; nothing is hashed.
+
+    Raises:
+        Rejected: as `index_tar`.
+    """
+    with path.open("rb", buffering=0) as file:
+        return [entry.name for entry in _walk(file.fileno(), path.name, MAX_MEMBERS).entries]
+
+
+def _walk(descriptor: int, part: str, max_members: int) -> _Reader:
+    reader = _Reader(descriptor, os.fstat(descriptor).st_size, part, max_members)
+    reader.read()
+    return reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +118,17 @@ class _Entry:
     name: str
     offset_bytes: int
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SymbolicLink:
+    name: str
+    target: str
+    """The member that it leads to, as a path in the archive."""
+    header: int
+    """Where its header lies in the archive."""
+    num_before: int
+    """Entries that precede it."""
 
 
 @dataclass
@@ -114,6 +143,7 @@ class _Reader:
     rejects: list[Reject] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     sidecars: list[str] = field(default_factory=list)
+    symbolic_links: list[_SymbolicLink] = field(default_factory=list)
     _num_headers: int = 0
     _latest: dict[str, _Entry] = field(default_factory=dict)
     _pax: dict[str, bytes] = field(default_factory=dict)
@@ -132,6 +162,7 @@ class _Reader:
                     raise Rejected("tar-damaged", f"an extended header without its member before {position}")
                 following = self._next_archive(position)
                 if following is None:
+                    self._follow_symbolic_links()
                     return
                 position = following
                 continue
@@ -234,6 +265,9 @@ class _Reader:
             name = _safe_name(raw)
             if _SIDECAR.search(name):
                 self.sidecars.append(name)
+            elif kind == b"2":
+                target = _inside_archive(name, self._raw_target(header))
+                self.symbolic_links.append(_SymbolicLink(name, target, position, len(self.entries)))
             else:
                 self._add(self._entry_of(header, kind, _Entry(name, start, size)))
         except Rejected as rejected:
@@ -243,8 +277,6 @@ class _Reader:
         if kind == b"1":
             target = self._target(header)
             return _Entry(entry.name, target.offset_bytes, target.size_bytes)
-        if kind == b"2":
-            raise Rejected("link-member", "a symbolic link")
         if kind not in _FILE_TYPES:
             raise Rejected("special-member", f"member type {kind!r}")
         if self._is_sparse():
@@ -264,14 +296,31 @@ class _Reader:
         prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
         return prefix + b"/" + name if prefix else name
 
+    def _raw_target(self, header: bytes) -> bytes:
+        raw = self._pax.get("linkpath") or self._global_pax.get("linkpath") or self._long.get(b"K")
+        return raw or header[157:257].split(b"\0", 1)[0]
+
     def _target(self, header: bytes) -> _Entry:
         """The earlier member that a hard link names: it has the bytes, the link has none."""
-        raw = self._pax.get("linkpath") or self._global_pax.get("linkpath") or self._long.get(b"K")
-        raw = raw or header[157:257].split(b"\0", 1)[0]
+        raw = self._raw_target(header)
         try:
             return self._latest[_safe_name(raw)]
         except (Rejected, KeyError):
             raise Rejected("link-member", f"to {raw!r:.80}, which does not precede it") from None
+
+    def _follow_symbolic_links(self) -> None:
+        """Give each symbolic link the bytes of the member it leads to, which may stand before or after it."""
+        targets = {link.name: link.target for link in self.symbolic_links}
+        # The last one first: it leaves the places of the others as they are.
+        for link in reversed(self.symbolic_links):
+            target, num_steps = link.target, 0
+            while target not in self._latest and target in targets and num_steps < MAX_LINK_STEPS:
+                target, num_steps = targets[target], num_steps + 1
+            if (entry := self._latest.get(target)) is None:
+                detail = f"to {link.target!r:.80}, which is no file of this part"
+                self.reject(link.name, link.header, Rejected("link-member", detail))
+                continue
+            self.entries.insert(link.num_before, _Entry(link.name, entry.offset_bytes, entry.size_bytes))
 
     def _add(self, entry: _Entry) -> None:
         self.entries.append(entry)
@@ -345,6 +394,19 @@ def _safe_name(raw: bytes) -> str:
     return "/".join(pieces)
 
 
+def _inside_archive(name: str, raw_target: bytes) -> str:
+    """The path that a symbolic link leads to, when it is relative and stays in the archive.
+
+    Raises:
+        Rejected: `link-member`.
+    """
+    target = raw_target.decode("utf-8", "replace")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+    if not target or "\0" in target or path.startswith(("/", "../")) or path in (".", ".."):
+        raise Rejected("link-member", f"to {target!r:.80}, outside of the archive")
+    return path
+
+
 def _hash_members(
     descriptor: int, entries: list[_Entry], progress: Callable[[int], None], stop: threading.Event | None
 ) -> list[TarMember]:
@@ -392,11 +454,10 @@ def _resolve(hashed: list[TarMember], reader: _Reader) -> TarIndex:
         rejected = Rejected("unsafe-name", "a folder on its path is a file in the same archive")
         reader.reject(member.name, member.offset_bytes, rejected)
         del last[member.name]
-    rejects = list(reader.rejects)
-    if not last:
-        rejects.append(Reject("part", reader.part, "no-members", "the archive holds no files"))
     warnings = (*reader.warnings, *dict.fromkeys(conflicts))
-    return TarIndex(tuple(last.values()), tuple(rejects), warnings, tuple(reader.sidecars))
+    if not last:
+        warnings = (*warnings, ("no-members", reader.part))
+    return TarIndex(tuple(last.values()), tuple(reader.rejects), warnings, tuple(reader.sidecars))
 
 
 def _members_below_files(members: dict[str, TarMember]) -> list[TarMember]:

@@ -1,4 +1,4 @@
-"""Checks a snapshot against itself: every hash, table, count and sample."""
+"""Checks a snapshot against itself: every hash, table, count and sample; and any WebDataset shard by its rules."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clipshards.errors import Rejected
 from clipshards.schema import SCHEMA_VERSION, TABLES
+from clipshards.tars import list_names
 
 
 def verify_snapshot(snapshot: Path) -> tuple[dict[str, int], list[str]]:
@@ -28,6 +32,8 @@ def verify_snapshot(snapshot: Path) -> tuple[dict[str, int], list[str]]:
         return checked, problems
     tables = {name: pq.read_table(snapshot / "manifests" / f"{name}.parquet") for name in TABLES}
     problems += _check_tables(tables, dataset["counts"])
+    for shard in tables["shards"].column("shard").to_pylist():
+        problems += [f"{shard}: {sentence}" for _, sentence in check_shard(snapshot / shard)]
     problems += _check_views(snapshot, tables)
     return {**checked, "tables": len(tables), "views": tables["views"].num_rows}, problems
 
@@ -51,8 +57,8 @@ def _check_files(snapshot: Path, files: dict[str, dict[str, Any]]) -> list[str]:
 def _check_tables(tables: dict[str, Any], counts: dict[str, int]) -> list[str]:
     problems = []
     for name, table in tables.items():
-        if not table.schema.equals(TABLES[name]):
-            problems.append(f"manifests/{name}.parquet: the columns are not those of this version")
+        if differs := compare_schemas(table.schema, TABLES[name]):
+            problems.append(f"manifests/{name}.parquet: {'; '.join(differs)}")
         if table.num_rows != counts[name]:
             problems.append(f"manifests/{name}.parquet: {table.num_rows} rows, dataset.json says {counts[name]}")
     views = set(tables["views"].column("view").to_pylist())
@@ -95,3 +101,63 @@ def _check_sample(shard: Path, row: dict[str, Any]) -> str:
     if len(frames) != row["num_frames"]:
         return f"{len(frames)} frames, the table says {row['num_frames']}"
     return ""
+
+
+def check_shard(shard: Path) -> list[tuple[str, str]]:
+    """What keeps a tar from being a WebDataset shard: (word, sentence) each.
+
+    WebDataset cuts a member's name at the first dot after the last slash: the key before it, the field after it;
+    members of one sample must follow each other. Its readers end a sample early, join two or overwrite a field
+    where that does not hold, and say nothing.
+    """
+    try:
+        names = list_names(shard)
+    except Rejected as rejected:
+        return [(rejected.reason, rejected.detail)]
+    problems = []
+    fields_of: dict[str, list[str]] = {}
+    last_key = None
+    for name in names:
+        folder, slash, base = name.rpartition("/")
+        stem, dot, field = base.partition(".")
+        key = folder + slash + stem
+        if not stem or not dot or not field:
+            problems.append(("no-field", f"{name} must be KEY.FIELD"))
+            continue
+        if field in fields_of.get(key, ()):
+            problems.append(("duplicate-field", f"{name} stands twice"))
+        elif key in fields_of and key != last_key:
+            problems.append(("split-sample", f"{name} does not follow the other members of its sample"))
+        fields_of.setdefault(key, []).append(field)
+        last_key = key
+    most = max((set(fields) for fields in fields_of.values()), key=len, default=set())
+    for key, fields in fields_of.items():
+        if missing := most - set(fields):
+            problems.append(("missing-field", f"{key} has no {', '.join(sorted(missing))}, others have"))
+    return problems or ([] if fields_of else [("no-samples", f"{shard.name} holds no sample")])
+
+
+def compare_schemas(schema: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """How the columns of a table differ from those it should have, one clause each.
+
+    Readers differ in what they make of it: pyarrow takes the first file's columns and drops the others in
+    silence, `datasets` stops.
+    """
+    found = []
+    for field in wanted:
+        if field.name not in schema.names:
+            found.append(f"{field.name} missing")
+        elif (kind := schema.field(field.name).type) != field.type:
+            found.append(f"{field.name}: {kind} vs {field.type}")
+    found += [f"extra column {name}" for name in schema.names if name not in wanted.names]
+    common = [name for name in schema.names if name in wanted.names]
+    if common != [name for name in wanted.names if name in schema.names]:
+        found.append("column order")
+    return found
+
+
+def check_same_schema(tables: Sequence[Path]) -> dict[str, list[str]]:
+    """Parquet files that should be one table: how each differs from the first, by name; {} when none does."""
+    schemas = {path.name: pq.read_schema(path).remove_metadata() for path in tables}
+    first = schemas[tables[0].name]
+    return {name: differs for name, schema in schemas.items() if (differs := compare_schemas(schema, first))}

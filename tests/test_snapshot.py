@@ -76,7 +76,7 @@ def make_result(folder: Path) -> tuple[SplitResult, list[Reject], Path]:
         for name, clip in MEMBERS.items():
             tar.add(clips(clip), name)
         link = tarfile.TarInfo("s/link.mp4")
-        link.type, link.linkname = tarfile.SYMTYPE, "a.mp4"
+        link.type, link.linkname = tarfile.SYMTYPE, "elsewhere.mp4"
         tar.addfile(link)
     index = index_tar(path, part=PART)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()

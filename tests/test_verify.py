@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from test_snapshot import PROVENANCE, make_result
 
 from clipshards.schema import TABLES
-from clipshards.verify import verify_snapshot
+from clipshards.verify import check_same_schema, check_shard, verify_snapshot
 from manifests.snapshot import publish, write_tables
 from manifests.tables import build_manifest
 
@@ -133,7 +134,7 @@ def test_lost_row_and_lost_column(snapshot: Path) -> None:
     pq.write_table(pq.read_table(path).drop_columns(["sha256"]), path)
     _describe_again(snapshot, "manifests/parts.parquet")
     assert _problems(snapshot) == [
-        "manifests/parts.parquet: the columns are not those of this version",
+        "manifests/parts.parquet: sha256 missing",
         "manifests/clips.parquet: 4 rows, dataset.json says 5",
     ]
 
@@ -195,3 +196,36 @@ def test_sample_whose_frames_are_no_msgpack(snapshot: Path) -> None:
     _describe_again(snapshot, row["shard"])
     (problem,) = _problems(snapshot)
     assert problem.startswith(f"{row['shard']} at {start}: ")
+
+
+def test_a_shard_by_the_rules_of_webdataset(tmp_path: Path) -> None:
+    def words(*names: str) -> list[str]:
+        shard = tmp_path / "shard.tar"
+        with tarfile.open(shard, "w") as tar:
+            for name in names:
+                tar.addfile(tarfile.TarInfo(name))
+        return [word for word, _ in check_shard(shard)]
+
+    assert words("a/v1.0/k1.json", "a/v1.0/k1.x.mp", "k2.json", "k2.x.mp") == []
+    assert words("k1.mp", "k1.json", "k1.mp") == ["duplicate-field"]
+    assert words("k1.json", "k2.json", "k1.mp", "k2.mp") == ["split-sample", "split-sample"]
+    assert words("k1.json", "k1.mp", "k2.json") == ["missing-field"]
+    assert words("k1.json", "folder/.hidden", "none") == ["no-field", "no-field"]
+    assert words() == ["no-samples"]
+    words("k1.json")
+    (tmp_path / "cut.tar").write_bytes((tmp_path / "shard.tar").read_bytes()[:512])
+    assert [word for word, _ in check_shard(tmp_path / "cut.tar")] == ["tar-damaged"]
+
+
+def test_tables_that_should_be_one(tmp_path: Path) -> None:
+    def write(name: str, **columns: pa.Array) -> Path:
+        pq.write_table(pa.table(columns), tmp_path / name)
+        return tmp_path / name
+
+    first = write("first", n=pa.array([1]), text=pa.array(["a"]))
+    same = write("same", n=pa.array([], pa.int64()), text=pa.array([], pa.string()))
+    other = write("other", more=pa.array([1]), text=pa.nulls(1), n=pa.array([1.0]))
+    assert check_same_schema([first, same]) == {}
+    assert check_same_schema([first, same, other]) == {
+        "other": ["n: double vs int64", "text: null vs string", "extra column more", "column order"]
+    }

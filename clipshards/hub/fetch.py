@@ -262,7 +262,7 @@ class _Download:
         if declared == str(self.file.size_bytes):
             return 0
         if response.headers.get("Content-Type", "").startswith("text/html"):
-            raise TryLater("a web page came in its place, perhaps of a proxy")
+            raise TryLater("a web page came in its place, perhaps of a proxy", reason="size-mismatch")
         if declared:
             raise self._wrong_size(f"the server sends {declared} bytes")
         return 0

@@ -39,6 +39,14 @@ _REFUSALS: dict[str | int, str] = {
     403: "{base} forbids access to data set {repo}: set HF_TOKEN to a token that may read it",
     404: "{base} does not know data set {repo} at {revision!r}: check the spelling and the endpoint",
 }
+_REASONS: dict[str | int, str] = {
+    "GatedRepo": "gated",
+    "RepoNotFound": "source-missing",
+    "RevisionNotFound": "source-missing",
+    401: "no-access",
+    403: "no-access",
+    404: "source-missing",
+}
 _OTHER_REFUSAL = "{base} refuses the request for data set {repo} with status {status}: check the endpoint"
 
 
@@ -125,9 +133,8 @@ def _refusal(response: httpx2.Response, source: HubSource) -> SourceError:
     status = response.status_code
     code = response.headers.get("X-Error-Code", "")
     sentence = _REFUSALS.get(code) or _REFUSALS.get(status, _OTHER_REFUSAL)
-    return SourceError(
-        sentence.format(repo=source.repo, revision=source.revision, base=source.base_url, status=status)
-    )
+    text = sentence.format(repo=source.repo, revision=source.revision, base=source.base_url, status=status)
+    return SourceError(text, _REASONS.get(code) or _REASONS.get(status, ""))
 
 
 def _told_wait(response: httpx2.Response, source: HubSource) -> float | None:
