@@ -133,8 +133,7 @@ def _invent(plan, clips, profile):  # type: ignore[no-untyped-def]
             sample = sample_view(view, info, profile)
             indices = sample.indices.astype("<i4").tobytes()
             yield RenderedView(
-                view.key, view.start_seconds, view.end_seconds, indices, len(sample.indices), height, width,
-                100_000 * len(sample.indices), (),
+                view.key, view.start_seconds, view.end_seconds, indices, len(sample.indices), height, width, (),
             )  # fmt: skip
 
     made = tuple(outcomes())

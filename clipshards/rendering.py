@@ -34,6 +34,8 @@ class ClipJob:
     """JPEG quality 1–100; None: lossless PNG."""
     folder: Path
     """Where the frames of the views are put."""
+    sha256: str = ""
+    """Of the clip's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,6 @@ class RenderedView:
     num_frames: int
     height: int
     width: int
-    frames_bytes: int
     warnings: tuple[str, ...]
 
 
@@ -147,8 +148,7 @@ def _write(
     size: tuple[int, int],
 ) -> RenderedView:
     frames = [encoded[index] for index in sample.indices.tolist()]
-    packed = msgpack.packb(frames)
-    (job.folder / f"{view.key}.mp").write_bytes(packed)
+    (job.folder / f"{view.key}.mp").write_bytes(msgpack.packb(frames))
     whole = view.start_seconds is None or view.end_seconds is None
     return RenderedView(
         key=view.key,
@@ -158,7 +158,6 @@ def _write(
         num_frames=len(sample.indices),
         height=size[0],
         width=size[1],
-        frames_bytes=len(packed),
         warnings=(*info.warnings, *_view_warnings(sample, sample.indices, frames)),
     )
 

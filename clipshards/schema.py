@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 REASONS: dict[str, str] = {
     "empty-file": "The clip has no bytes.",
@@ -186,6 +186,7 @@ TABLES: dict[str, pa.Schema] = {
         offset_bytes=pa.int64(),
         size_bytes=pa.int64(),
         sha256=_STRING,
+        container=_STRING,
         codec=_STRING,
         pix_fmt=_STRING,
         fps=pa.float64(),
@@ -195,6 +196,7 @@ TABLES: dict[str, pa.Schema] = {
         width=pa.int32(),
         rotation=pa.int16(),
         decord_divergent=pa.bool_(),
+        is_truncated=pa.bool_(),
         num_views=pa.int32(),
         warnings=_STRINGS,
     ),

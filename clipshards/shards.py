@@ -104,10 +104,10 @@ def make_shard(
     Raises:
         NoSpaceError: the disk is full.
     """
+    if known := find_shard(plan, part, encoding, rows, folder):
+        return known
     target = folder / plan.split / plan.name
     fingerprint = _fingerprint(plan, part, encoding, rows)
-    if known := _read_receipt(target, fingerprint):
-        return known
     spool = target.with_suffix(".frames")
     try:
         shutil.rmtree(spool, ignore_errors=True)
@@ -125,12 +125,25 @@ def make_shard(
     return info
 
 
+def find_shard(
+    plan: ShardPlan, part: PartOnDisk, encoding: Encoding, rows: Mapping[str, Mapping[str, Any]], folder: Path
+) -> ShardInfo | None:
+    """The finished shard of this plan that an earlier run left in `folder`, if it is still there."""
+    return _read_receipt(folder / plan.split / plan.name, _fingerprint(plan, part, encoding, rows))
+
+
+def made_with(quality: int | None) -> str:
+    """What decides the bytes of a frame, besides the clip and the profile: in words, equal when it is the same."""
+    packages = [f"{name} {version(name)}" for name in _DECIDES_BYTES]
+    return ", ".join([f"version {SHARD_VERSION}", f"quality {quality or 'lossless'}", *packages])
+
+
 def _jobs(plan: ShardPlan, part: PartOnDisk, encoding: Encoding, spool: Path) -> list[ClipJob]:
     jobs = []
     for clip, views in plan.views.items():
         member = part.members[clip]
         extent = Extent(str(part.file), member.offset_bytes, member.size_bytes)
-        jobs.append(ClipJob(clip, extent, tuple(views), encoding.profile, encoding.quality, spool))
+        jobs.append(ClipJob(clip, extent, tuple(views), encoding.profile, encoding.quality, spool, member.sha256))
     return jobs
 
 
@@ -210,8 +223,7 @@ def _fingerprint(
 ) -> str:
     keys = [view.key for view in plan.all_views()]
     made_from = {
-        "version": SHARD_VERSION,
-        "packages": [f"{name} {version(name)}" for name in _DECIDES_BYTES],
+        "made_with": made_with(encoding.quality),
         "part": [part.path, part.sha256],
         "members": {clip: asdict(part.members[clip]) for clip in plan.views},
         "views": keys,

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -144,6 +145,29 @@ def prepare(
 
 
 @app.command()
+def refresh(
+    out: Out,
+    workers: WorkersOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what changed; nothing is done.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring OUT to the present state of its source; only what changed is fetched and decoded.
+
+    Example: clipshards refresh OUT
+    """
+    with _errors_for_people():
+        from flows.planning import diff_of_source, plan_refresh
+
+        plan = plan_refresh(out)
+        if plan.is_current:
+            _finish({"snapshot": str(plan.snapshot), "changed": "nothing"}, as_json)
+        elif dry_run:
+            _finish({"source": plan.source, "commit": plan.commit, **asdict(diff_of_source(plan))}, as_json)
+        else:
+            _finish(_prepare(plan.source, out, as_json, workers=workers, **plan.options), as_json)
+
+
+@app.command()
 def verify(out: Out, as_json: JsonOption = False) -> None:
     """Check every hash, table and sample of the current snapshot.
 
@@ -196,7 +220,7 @@ def _prepare(source: str, out: Path, as_json: bool, **options: Any) -> dict[str,
 
     with hold_output(make_settings(source, out, **options).out):
         pass  # mistakes are answered before Prefect takes its seconds to start
-    _quiet_prefect()
+    quiet_prefect()
     from flows.console import use
     from flows.prepare import prepare as flow
     from flows.reporting import reporter_for
@@ -241,7 +265,7 @@ def _parse_quality(text: str) -> int | None:
     return int(text)
 
 
-def _quiet_prefect() -> None:
+def quiet_prefect() -> None:
     """A local run starts a server of its own; what that one logs means nothing to the user."""
     settings = {
         "DO_NOT_TRACK": "1",

@@ -53,6 +53,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self.stages: dict[str, Stage] = {}
+        self.num_decoded = 0
         self._lock = threading.Lock()
 
     def expect(self, name: str, unit: str, amount: int) -> None:
@@ -71,6 +72,11 @@ class Reporter:
             stage.rejects += rejects
             stage.last = time.monotonic()
             self._show(stage)
+
+    def clip(self, clip: str, *, rejected: bool, decoded: bool) -> None:
+        """A clip is done: its frames were decoded now, or were there already."""
+        self.num_decoded += decoded
+        self.advance("decode", 1, rejects=int(rejected))
 
     def say(self, text: str) -> None:
         """One line for the user."""

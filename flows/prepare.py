@@ -7,6 +7,10 @@
 
 Shards of a part start as soon as it is indexed. Which part holds a clip is settled when all are: then the
 shards that this changes are made again; the others are taken over as they are.
+
+Nothing is done twice, which makes a run that was killed go on, and a refresh cheap: a part whose bytes were
+indexed before is fetched only if something must be decoded out of it, a finished shard is taken over, and
+frames that the last snapshot holds are copied.
 """
 
 from __future__ import annotations
@@ -41,13 +45,15 @@ from clipshards.plan import (
     require_different_names,
     shard_bytes,
 )
+from clipshards.receipts import PartReceipt, read_receipt
 from clipshards.recipe import Split
 from clipshards.rendering import ClipOutcome
 from clipshards.schema import Reject
-from clipshards.shards import Encoding, PartOnDisk, ShardInfo
+from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, made_with
 from clipshards.tars import TarIndex, TarMember
 from flows.console import Reporter, current
 from flows.settings import Settings, make_settings
+from manifests.kept import kept_frames
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
 from manifests.snapshot import Provenance
@@ -129,8 +135,14 @@ class _SplitState:
     rows: RowsOfViews
     shard_bytes: int
     files: list[HubFile]
-    on_disk: dict[str, tuple[Path, str]] = field(default_factory=dict)
+    row_files: list[tuple[HubFile, str]] = field(default_factory=list)
+    """Files of rows, each with the hash of its bytes."""
+    on_disk: dict[str, Path] = field(default_factory=dict)
+    """Where the bytes of a part are; a part that is known by its receipt is fetched only when they are wanted."""
+    hashes: dict[str, str] = field(default_factory=dict)
+    """sha256 of each part that is indexed."""
     indexes: dict[str, TarIndex] = field(default_factory=dict)
+    texts: dict[str, dict[str, bytes]] = field(default_factory=dict)
     shards: dict[str, list[tuple[ShardPlan, PrefectFuture[ShardInfo]]]] = field(default_factory=dict)
 
     def members(self) -> dict[str, tuple[TarMember, ...]]:
@@ -147,6 +159,8 @@ class _Preparation:
         self._work = settings.out / "work"
         self._rejects: list[Reject] = []
         self._failed_parts: list[str] = []
+        profiles = {name: asdict(settings.profile_of(split)) for name, split in settings.recipe.splits.items()}
+        self._kept = kept_frames(settings.out, settings.quality, profiles)
 
     def run(self) -> dict[str, Any]:
         with ExitStack() as stack:
@@ -160,14 +174,14 @@ class _Preparation:
                 raise
 
     def _run(self) -> dict[str, Any]:
-        listing = list_files(quote(self._settings.source))
+        self._listing = listing = list_files(quote(self._settings.source))
         states = [self._open_split(name, listing) for name in self._settings.recipe.splits]
         if not any(state.files for state in states):
             raise SourceError(
                 f"{self._settings.source.name} holds no part that recipe {self._settings.recipe.name!r} and "
                 f"--parts {self._settings.parts!r} name: check both"
             )
-        self._make_parts(listing, states)
+        self._make_parts(states)
         for state in states:
             self._settle(state)
         manifest = self._join(states)
@@ -179,25 +193,27 @@ class _Preparation:
         split = self._settings.recipe.splits[name]
         questions = listing.find(split.questions)
         examples = [(stage, f) for stage, found in split.examples.items() for f in listing.find(found)]
-        fetched = self._fetch(listing, [*questions, *(file for _, file in examples)])
-        paths = {path: future.result()[0] for path, future in fetched.items()}
+        files = [*questions, *(file for _, file in examples)]
+        fetched = self._fetch(listing, files)
+        done = {file.path: _rows_on_disk(fetched[file.path], file) for file in files}
         result_questions, result_examples, links = read_rows(
             name,
             quote(self._settings.recipe),
-            [(file.path, paths[file.path]) for file in questions],
-            [(stage, file.path, paths[file.path]) for stage, file in examples],
+            [(file.path, done[file.path][0]) for file in questions],
+            [(stage, file.path, done[file.path][0]) for stage, file in examples],
         )
         profile = self._settings.profile_of(split)
         source = "bench" if split.item_folder else None
         plan = plan_split(name, profile, result_examples, result_questions.clips(), source=source)
-        files = [file for file in listing.find(split.parts) if self._settings.wants(file.path)]
-        require_different_names(file.path for file in files)
+        parts = [file for file in listing.find(split.parts) if self._settings.wants(file.path)]
+        require_different_names(file.path for file in parts)
         result = SplitResult(
             plan, result_questions, Questions(), result_examples, links, Assignment(),
             item_folder=split.item_folder, is_selection=bool(self._settings.selection()),
         )  # fmt: skip
         size_bytes = shard_bytes(planned_bytes(plan.views, profile))
-        return _SplitState(name, split, plan, result, _rows_of(result), size_bytes, files)
+        row_files = [(file, done[file.path][1]) for file in files]
+        return _SplitState(name, split, plan, result, _rows_of(result), size_bytes, parts, row_files)
 
     # -- parts, each on its own
 
@@ -212,36 +228,57 @@ class _Preparation:
             for file in files
         }  # fmt: skip
 
-    def _make_parts(self, listing: Listing, states: list[_SplitState]) -> None:
+    def _make_parts(self, states: list[_SplitState]) -> None:
         fetched: dict[Any, tuple[_SplitState, HubFile]] = {}
-        indexed: dict[Any, tuple[_SplitState, HubFile]] = {}
+        indexed: dict[Any, tuple[_SplitState, HubFile, str]] = {}
         for state in states:
-            futures = self._fetch(listing, state.files)
-            fetched |= {futures[file.path]: (state, file) for file in state.files}
+            futures = self._fetch(self._listing, [file for file in state.files if self._wants_bytes(state, file)])
+            fetched |= {futures[file.path]: (state, file) for file in state.files if file.path in futures}
         for future in as_completed(list(fetched)):
             state, file = fetched[future]
             if (done := self._result_of_part(future, file)) is None:
+                state.indexes.pop(file.path, None)
                 continue
-            state.on_disk[file.path] = done
-            self._reporter.expect("index", "bytes", file.size_bytes)
-            extract_to = self._settings.out / "videos" if self._settings.extract else None
-            indexed[
-                index_part.submit(
-                    file.path,
-                    done,
-                    extract_to=extract_to,
-                    progress=self._advance("index"),
-                    stop=quote(self._stop),
-                )
-            ] = (state, file)
+            path, sha256 = done
+            state.on_disk[file.path] = path
+            if file.path in state.indexes:
+                self._start_shards(state, file.path, self._own_members(state, file.path))
+            elif receipt := self._known_part(sha256):
+                self._take_index(state, file.path, sha256, receipt)
+            else:
+                indexed[self._index(file, done)] = state, file, sha256
         for future in as_completed(list(indexed)):
-            state, file = indexed[future]
-            if (index := self._result_of_part(future, file)) is not None:
-                state.indexes[file.path] = index
-                self._rejects += index.rejects
-                self._add_clips_of(state, file.path, index)
-                if not state.split.item_folder:
-                    self._start_shards(state, file.path, self._own_members(state, index))
+            state, file, sha256 = indexed[future]
+            if (receipt := self._result_of_part(future, file)) is not None:
+                self._take_index(state, file.path, sha256, receipt)
+
+    def _wants_bytes(self, state: _SplitState, file: HubFile) -> bool:
+        """Whether a part must be fetched: not when it was indexed before and nothing is to be decoded out of it."""
+        receipt = self._known_part(file.sha256)
+        if receipt is None or file.sha256 is None:
+            return True
+        self._take_index(state, file.path, file.sha256, receipt)
+        return not state.split.item_folder and file.path not in state.shards
+
+    def _known_part(self, sha256: str | None) -> PartReceipt | None:
+        return None if self._settings.extract else read_receipt(self._work / "parts", sha256)
+
+    def _index(self, file: HubFile, done: tuple[Path, str]) -> PrefectFuture[PartReceipt]:
+        self._reporter.expect("index", "bytes", file.size_bytes)
+        extract_to = self._settings.out / "videos" if self._settings.extract else None
+        return index_part.submit(
+            file.path, done, self._work / "parts",
+            extract_to=extract_to, progress=self._advance("index"), stop=quote(self._stop),
+        )  # fmt: skip
+
+    def _take_index(self, state: _SplitState, part: str, sha256: str, receipt: PartReceipt) -> None:
+        """A part is known: start what can be made of it alone, unless bytes are wanted that are not here."""
+        state.hashes[part], state.indexes[part], state.texts[part] = sha256, receipt.index, receipt.texts
+        self._rejects += [replace(reject, path=part) for reject in receipt.index.rejects]
+        self._add_clips_of(state, part, receipt.index)
+        members = self._own_members(state, part)
+        if not state.split.item_folder and (part in state.on_disk or not self._must_decode(state, part, members)):
+            self._start_shards(state, part, members)
 
     def _result_of_part(self, future: PrefectFuture[Any], file: HubFile) -> Any:
         """The result, or None when this part cannot be used; other errors end the run."""
@@ -263,38 +300,59 @@ class _Preparation:
                 view = make_view(member.name, None, None, None, state.plan.profile)
                 state.plan.views[member.name] = [view]
 
-    def _own_members(self, state: _SplitState, index: TarIndex) -> dict[str, TarMember]:
-        named = {member.name: member for member in index.members if member.name in state.plan.views}
+    def _own_members(self, state: _SplitState, part: str) -> dict[str, TarMember]:
+        members = state.indexes[part].members
+        named = {member.name: member for member in members if member.name in state.plan.views}
         return dict(sorted(named.items())[: self._settings.limit])
 
     # -- shards
 
+    def _must_decode(self, state: _SplitState, part: str, members: dict[str, TarMember]) -> bool:
+        """Whether shards of the part need frames that neither a finished shard nor the last snapshot holds."""
+        plans = plan_shards(state.plan, part, members, state.shard_bytes)
+        return any(not self._is_at_hand(state, plan, members) for plan in plans)
+
+    def _is_at_hand(self, state: _SplitState, plan: ShardPlan, members: dict[str, TarMember]) -> bool:
+        if all(self._kept.knows(clip, members[clip].sha256, views) for clip, views in plan.views.items()):
+            return True
+        rows = state.rows.of(plan.all_views())
+        part = self._part_of(state, plan, members)
+        return find_shard(plan, part, self._encoding(state), rows, self._work / "shards") is not None
+
+    def _part_of(self, state: _SplitState, plan: ShardPlan, members: dict[str, TarMember]) -> PartOnDisk:
+        path = state.on_disk.get(plan.part, self._work / "downloads" / plan.part)
+        mine = {clip: members[clip] for clip in plan.views}
+        return PartOnDisk(plan.part, path, state.hashes[plan.part], mine)
+
+    def _encoding(self, state: _SplitState) -> Encoding:
+        return Encoding(state.plan.profile, self._settings.quality)
+
     def _start_shards(self, state: _SplitState, part: str, members: dict[str, TarMember]) -> None:
         """Start the shards of a part, but for those that are as planned already."""
-        plans = plan_shards(state.plan, part, members, state.shard_bytes)
-        path, sha256 = state.on_disk[part]
-        on_disk = PartOnDisk(part, path, sha256, members)
-        started = state.shards.get(part, [])
-        state.shards[part] = [
-            next((entry for entry in started if entry[0] == plan), None)
-            or (plan, self._start_shard(state, plan, on_disk))
-            for plan in plans
-        ]
+        started = {plan.name: (plan, future) for plan, future in state.shards.get(part, [])}
+        state.shards[part] = []
+        for plan in plan_shards(state.plan, part, members, state.shard_bytes):
+            earlier, future = started.get(plan.name, (None, None))
+            if earlier != plan:
+                if future is not None:
+                    future.wait()  # it writes the same file
+                future = self._start_shard(state, plan, members)
+            state.shards[part].append((plan, future))
 
-    def _start_shard(self, state: _SplitState, plan: ShardPlan, part: PartOnDisk) -> PrefectFuture[ShardInfo]:
+    def _start_shard(
+        self, state: _SplitState, plan: ShardPlan, members: dict[str, TarMember]
+    ) -> PrefectFuture[ShardInfo]:
         self._reporter.expect("decode", "clips", len(plan.views))
-        mine = replace(part, members={clip: part.members[clip] for clip in plan.views})
-        encoding = Encoding(state.plan.profile, self._settings.quality)
         return write_shard.submit(
-            quote(plan), quote(mine), quote(encoding), quote(state.rows.of(plan.all_views())),
-            pool=quote(self._pool), folder=self._work / "shards", progress=self._clip_done, stop=quote(self._stop),
+            quote(plan), quote(self._part_of(state, plan, members)), quote(self._encoding(state)),
+            quote(state.rows), quote(self._kept), pool=quote(self._pool), folder=self._work / "shards",
+            progress=self._clip_done, stop=quote(self._stop),
         )  # fmt: skip
 
     def _settle(self, state: _SplitState) -> None:
         """All parts are known: read the items, settle which part holds each clip, finish the shards."""
         if state.split.item_folder:
-            indexed = [(part, state.on_disk[part][0], index) for part, index in sorted(state.indexes.items())]
-            state.result.items = read_items(quote(self._settings.recipe), quote(state.split), quote(indexed))
+            state.result.items = read_items(quote(self._settings.recipe), quote(state.split), quote(state.texts))
             for clip in dict.fromkeys(state.result.items.clips()):
                 if clip not in state.plan.views:
                     view = make_view(clip, None, None, None, state.plan.profile, "bench")
@@ -306,8 +364,19 @@ class _Preparation:
             for clip in assignment.of_part(part).keys() - mine.keys():
                 del assignment.places[clip]
                 assignment.rejects[clip] = Reject("clip", part, "clip-missing", "not asked for", clip=clip)
+            if part not in state.on_disk and self._must_decode(state, part, mine):
+                state.on_disk[part] = self._fetch_after_all(state, part)
             self._start_shards(state, part, mine)
         state.result.assignment = assignment
+
+    def _fetch_after_all(self, state: _SplitState, part: str) -> Path:
+        """A part that was known by its receipt, and whose bytes are wanted now that all parts are known."""
+        file = next(file for file in state.files if file.path == part)
+        result = self._fetch(self._listing, [file])[part].result(raise_on_failure=False)
+        if isinstance(result, Rejected):
+            raise IncompleteError(f"part {part} cannot be used: {result}; nothing new is published")
+        path: Path = _require(result)[0]
+        return path
 
     def _join(self, states: list[_SplitState]) -> Manifest:
         for state in states:
@@ -315,7 +384,7 @@ class _Preparation:
             state.result.shards = [_require(f.result(raise_on_failure=False)) for f in futures]
             state.result.parts = [
                 PartRecord(
-                    file.path, state.name, file.size_bytes, state.on_disk[file.path][1], index.members,
+                    file.path, state.name, file.size_bytes, state.hashes[file.path], index.members,
                     tuple(dict.fromkeys(word for word, _ in index.warnings)), len(index.sidecars),
                 )
                 for file in state.files
@@ -338,7 +407,10 @@ class _Preparation:
             licence=recipe.licence,
             profiles={state.name: asdict(state.plan.profile) for state in states},
             quality=self._settings.quality,
+            made_with=made_with(self._settings.quality),
             selection=self._settings.selection(),
+            options=self._settings.options(),
+            inputs=_inputs(states),
         )
         snapshot = publish_snapshot(
             self._settings.out, quote(manifest), quote([s.result for s in states]), self._work / "shards",
@@ -355,8 +427,8 @@ class _Preparation:
     def _advance(self, stage: str) -> Callable[[int], None]:
         return lambda amount: self._reporter.advance(stage, amount)
 
-    def _clip_done(self, outcome: ClipOutcome) -> None:
-        self._reporter.advance("decode", 1, rejects=int(bool(outcome.reason)))
+    def _clip_done(self, outcome: ClipOutcome, decoded: bool) -> None:
+        self._reporter.clip(outcome.clip, rejected=bool(outcome.reason), decoded=decoded)
 
 
 def _rows_of(result: SplitResult) -> RowsOfViews:
@@ -369,7 +441,29 @@ def summary(snapshot: Path, manifest: Manifest, reporter: Reporter) -> dict[str,
         "snapshot": str(snapshot),
         **manifest.counts,
         "rejects": dict(sorted(manifest.reasons.items())),
+        "decoded_clips": reporter.num_decoded,
         "seconds": {name: round(stage.seconds(), 2) for name, stage in reporter.stages.items()},
+    }
+
+
+def _rows_on_disk(future: PrefectFuture[tuple[Path, str]], file: HubFile) -> tuple[Path, str]:
+    """A file of rows and its hash: without it no row of the split is known, so the run ends."""
+    result = future.result(raise_on_failure=False)
+    if isinstance(result, Rejected):
+        raise SourceError(f"{file.path} cannot be had: {result}; nothing is published", result.reason)
+    done: tuple[Path, str] = _require(result)
+    return done
+
+
+def _inputs(states: list[_SplitState]) -> dict[str, dict[str, Any]]:
+    """The files of the source that were used, as `dataset.json` names them."""
+    parts = [
+        (file, state.hashes[file.path]) for state in states for file in state.files if file.path in state.hashes
+    ]
+    rows = [pair for state in states for pair in state.row_files]
+    return {
+        file.path: {"size_bytes": file.size_bytes, "hash": file.sha256 or file.git_sha1 or sha256}
+        for file, sha256 in sorted([*parts, *rows], key=lambda pair: pair[0].path)
     }
 
 
@@ -381,8 +475,8 @@ def _require(result: Any) -> Any:
 
 
 def _commit_of_folder(states: list[_SplitState]) -> str:
-    """A local folder has no commit: the hash of its parts stands for it."""
-    hashes = sorted((part, sha256) for state in states for part, (_, sha256) in state.on_disk.items())
+    """A local folder has no commit: the hash of what was used of it stands for it."""
+    hashes = sorted((path, file["hash"]) for path, file in _inputs(states).items())
     return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()[:40]
 
 

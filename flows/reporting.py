@@ -31,6 +31,8 @@ def print_totals(totals: dict[str, Any], as_json: bool) -> None:
 
 
 def _text(name: str, value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "\n".join(map(str, value)) or "none"
     if isinstance(value, dict):
         return "\n".join(f"{key} {_text(key, inner)}" for key, inner in value.items()) or "none"
     if name.endswith("bytes"):

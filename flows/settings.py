@@ -20,6 +20,7 @@ class Settings:
     source: HubSource | FolderSource
     out: Path
     recipe: Recipe
+    recipe_name: str
     profile: str | None
     parts: str
     limit: int | None
@@ -38,6 +39,16 @@ class Settings:
         """What narrows the run to some of the source, else empty."""
         asked = {"parts": None if self.parts == "*" else self.parts, "limit": self.limit}
         return {name: value for name, value in asked.items() if value is not None}
+
+    def options(self) -> dict[str, Any]:
+        """The other options that decide what comes out, as `prepare` takes them."""
+        return {
+            "recipe": self.recipe_name,
+            "profile": self.profile,
+            "all_clips": self.all_clips,
+            "extract": self.extract,
+            "max_rejected": self.max_rejected,
+        }
 
     def wants(self, part: str) -> bool:
         """Whether a part is among those asked for, by its path or its file name."""
@@ -68,6 +79,7 @@ def make_settings(
         source=parse_source(source, endpoint=endpoint),
         out=Path(out).absolute(),
         recipe=load_recipe(recipe),
+        recipe_name=recipe,
         profile=profile,
         parts=parts,
         limit=limit,

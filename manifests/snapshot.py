@@ -50,8 +50,14 @@ class Provenance:
     profiles: Mapping[str, Mapping[str, Any]]
     """By split."""
     quality: int | None
+    made_with: str
+    """`shards.made_with`."""
     selection: Mapping[str, Any]
     """What was asked for when it was not all of the source, else empty."""
+    options: Mapping[str, Any]
+    """The other options of the run, as `prepare` takes them: a refresh asks for the same."""
+    inputs: Mapping[str, Mapping[str, Any]]
+    """The files of the source that were used: path → size_bytes and hash (sha256, or git's sha1)."""
 
 
 def write_tables(tables: Mapping[str, pa.Table], folder: Path) -> None:

@@ -235,9 +235,9 @@ class _Join:
             self._reject_views(outcome, part, member)
         warnings = [*(info.warnings if info else ()), *self._case_warning(clip)]
         values = (
-            (info.codec, info.pix_fmt, info.fps, info.num_frames, info.duration_seconds,
-             info.height, info.width, info.rotation, info.decord_divergent)
-            if info else (None,) * 9
+            (info.format_name, info.codec, info.pix_fmt, info.fps, info.num_frames, info.duration_seconds,
+             info.height, info.width, info.rotation, info.decord_divergent, info.is_truncated)
+            if info else (None,) * 11
         )  # fmt: skip
         status = "rejected" if reason else "sharded" if outcome else "unused"
         return (
@@ -249,7 +249,7 @@ class _Join:
     def _unused_row(self, part: str, member: TarMember) -> tuple[Any, ...]:
         return (
             member.name, self._split, member.name.split("/", 1)[0], "unused", None, part, member.name,
-            member.offset_bytes, member.size_bytes, member.sha256, *(None,) * 9, 0, [],
+            member.offset_bytes, member.size_bytes, member.sha256, *(None,) * 11, 0, [],
         )  # fmt: skip
 
     def _case_warning(self, clip: str) -> list[str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.case_operations import OPERATIONS, THEIR_WORDS, Case
+from scripts.case_runs import RUNS
 
 FACTS = {
     "id", "kind", "why", "from_reports", "readers_seen", "policy", "alternatives_ok", "right", "rule", "rules",
@@ -56,7 +57,7 @@ def main() -> int:
 def run_case(folder: Path) -> list[str]:
     """What is wrong with the product's answer to a case; nothing when it is right."""
     given, expected = (json.loads((folder / f"{name}.json").read_text()) for name in ("input", "expected"))
-    operation = OPERATIONS.get(given["operation"])
+    operation = (OPERATIONS | RUNS).get(given["operation"])
     if operation is None:
         return [f"no operation {given['operation']!r}"]
     started = time.monotonic()

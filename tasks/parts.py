@@ -15,7 +15,8 @@ from clipshards.errors import IncompleteError
 from clipshards.hub.fetch import fetch
 from clipshards.hub.listing import HubFile, Listing, hash_file, list_source
 from clipshards.hub.source import FolderSource, HubSource
-from clipshards.tars import TarIndex, extract, index_tar
+from clipshards.receipts import PartReceipt, make_receipt, write_receipt
+from clipshards.tars import extract, index_tar
 
 Progress = Callable[[int], None]
 
@@ -74,13 +75,16 @@ def _silent(num_bytes: int) -> None:
 def index_part(
     part: str,
     fetched: tuple[Path, str],
+    receipts: Path,
     *,
     extract_to: Path | None,
     progress: Progress,
     stop: threading.Event,
-) -> TarIndex:
+) -> PartReceipt:
     """The members of a part with their hashes; writes the plain tree when that was asked for."""
-    index = index_tar(fetched[0], part=part, progress=progress, stop=stop)
+    path, sha256 = fetched
+    receipt = make_receipt(path, index_tar(path, part=part, progress=progress, stop=stop))
+    write_receipt(receipts, sha256, receipt)
     if extract_to is not None:
-        extract(index, fetched[0], extract_to)
-    return index
+        extract(receipt.index, path, extract_to)
+    return receipt

@@ -12,7 +12,6 @@ from clipshards.collector import paused_collector
 from clipshards.examples import Examples, read_examples
 from clipshards.plan import link_examples
 from clipshards.recipe import Recipe, Split
-from clipshards.tars import TarIndex, read_member
 
 
 @task(name="read rows", task_run_name="read rows of {split_name}", cache_policy=NO_CACHE)
@@ -31,11 +30,11 @@ def read_rows(
 
 
 @task(name="read items", cache_policy=NO_CACHE)
-def read_items(recipe: Recipe, split: Split, parts: list[tuple[str, Path, TarIndex]]) -> Questions:
+def read_items(recipe: Recipe, split: Split, texts_of_parts: dict[str, dict[str, bytes]]) -> Questions:
     """Bench items: the JSON members of the parts."""
     builder = QuestionBuilder(recipe, split)
-    for name, path, index in parts:
-        for member in sorted(index.members, key=lambda member: member.name):
-            if member.name.startswith(split.item_folder) and member.name.endswith(".json"):
-                builder.add_item(name, member.name, read_member(path, member))
+    for part, texts in sorted(texts_of_parts.items()):
+        for member, text in sorted(texts.items()):
+            if member.startswith(split.item_folder):
+                builder.add_item(part, member, text)
     return builder.finish()

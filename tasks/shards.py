@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -15,6 +14,8 @@ from clipshards.errors import IncompleteError
 from clipshards.plan import ShardPlan
 from clipshards.rendering import ClipJob, ClipOutcome, rejected_clip, render_clip
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo, make_shard
+from manifests.kept import KeptFrames, render_missing
+from manifests.rows import RowsOfViews
 
 
 @task(name="write shard", task_run_name="write {plan.split}/{plan.name}", cache_policy=NO_CACHE)
@@ -22,20 +23,34 @@ def write_shard(
     plan: ShardPlan,
     part: PartOnDisk,
     encoding: Encoding,
-    rows: Mapping[str, Mapping[str, Any]],
+    rows: RowsOfViews,
+    kept: KeptFrames,
     *,
     pool: WorkerPool,
     folder: Path,
-    progress: Callable[[ClipOutcome], None],
+    progress: Callable[[ClipOutcome, bool], None],
     stop: threading.Event,
 ) -> ShardInfo:
-    """Decode the clips of one shard in the pool and write it."""
+    """Decode the clips of one shard in the pool, copy the frames that are there already, and write it.
+
+    Args:
+        progress: called with what became of each clip, and whether it was decoded now.
+    """
     if stop.is_set():
         raise IncompleteError("stopped before this shard was begun")
+    decoded: set[str] = set()
 
     def render(jobs: Iterable[ClipJob]) -> Iterator[ClipOutcome]:
+        return render_missing(jobs, kept, decode)
+
+    def decode(jobs: Iterable[ClipJob]) -> Iterator[ClipOutcome]:
         for outcome in pool.run(render_clip, jobs, lambda job, words: rejected_clip(job, "time-limit", words)):
-            progress(outcome)
+            decoded.add(outcome.clip)
+            progress(outcome, True)
             yield outcome
 
-    return make_shard(plan, part, encoding, rows, render=render, folder=folder)
+    info = make_shard(plan, part, encoding, rows.of(plan.all_views()), render=render, folder=folder)
+    for outcome in info.outcomes:
+        if outcome.clip not in decoded:
+            progress(outcome, False)
+    return info

@@ -3,6 +3,7 @@
     TARGET                       the file, complete, its bytes checked: it appears by a rename
     TARGET.<16 hex digits>.part  what is fetched so far; the digits are of the wanted hash
     TARGET.lock                  held (flock) by the process that fetches it
+    TARGET.verified              its hash, size and time of change when its bytes were found right
 
 huggingface_hub starts a failed file at byte 0 and checks its size only, so just its URLs, headers and
 connections are used. Plain HTTP, no Xet.
@@ -57,7 +58,8 @@ def fetch(
 ) -> Path:
     """Fetch `file` at `commit` to `target`, or go on from what an earlier call left; return `target`.
 
-    A `target` that is there already is hashed and kept when it is right.
+    A `target` that is there already is kept when it is right: it is hashed, unless it was found right before and
+    was not changed since.
 
     Args:
         progress: called with bytes that are new on the disk, or were found there; their sum is `size_bytes`
@@ -82,12 +84,14 @@ def fetch(
     with download.locked(target):
         if download.is_complete(target):
             return target
+        verified_path(target).unlink(missing_ok=True)
         with _Part(part_path(target, commit, file), file, progress) as part:
             _remove_stale_parts(target, part.path)
             part.resume(download.check_stop)
             part.require_space(reserve_bytes)
             download.fill(part)
             part.rename(target)
+        download.note_verified(target)
     return target
 
 
@@ -95,6 +99,11 @@ def part_path(target: Path, commit: str, file: HubFile) -> Path:
     """Where the bytes of `file` are kept until it is complete: next to `target`, the same in each process."""
     key = _wanted_hash(file) or commit
     return target.with_name(f"{target.name}.{key[:_KEY_DIGITS]}.part")
+
+
+def verified_path(target: Path) -> Path:
+    """The note that says that `target` was found right."""
+    return target.with_name(f"{target.name}.verified")
 
 
 def _wanted_hash(file: HubFile) -> str | None:
@@ -148,6 +157,9 @@ class _Download:
         """Whether `target` is there and has the wanted bytes."""
         if not target.is_file() or target.stat().st_size != self.file.size_bytes:
             return False
+        if self._was_verified(target):
+            self.progress(self.file.size_bytes)
+            return True
         digest = _new_hash(self.file)
         with target.open("rb", buffering=0) as stream:
             for block in read_blocks(stream):
@@ -155,8 +167,23 @@ class _Download:
                 digest.update(block)
         if not _is_right(self.file, digest):
             return False
+        self.note_verified(target)
         self.progress(self.file.size_bytes)
         return True
+
+    def _was_verified(self, target: Path) -> bool:
+        try:
+            return verified_path(target).read_text() == self._verified(target)
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    def note_verified(self, target: Path) -> None:
+        """Remember that the bytes of `target`, as it is now, are right."""
+        verified_path(target).write_text(self._verified(target))
+
+    def _verified(self, target: Path) -> str:
+        stat = target.stat()
+        return f"{_wanted_hash(self.file)} {stat.st_size} {stat.st_mtime_ns}\n"
 
     def fill(self, part: _Part) -> None:
         """Receive until `part` has the wanted bytes: wrong ones are fetched once more, failures retried."""

@@ -88,6 +88,15 @@ def list_source(source: HubSource | FolderSource, *, tries: int = 5, backoff_sec
     return listing
 
 
+def pin_commit(source: HubSource, *, tries: int = 5, backoff_seconds: float = 0.5) -> str:
+    """The commit that the revision of a Hub source names now: one request.
+
+    Raises:
+        SourceError: as `list_source`.
+    """
+    return _HubLister(source, tries, backoff_seconds).pin_commit()
+
+
 def hash_file(path: Path, progress: Callable[[int], None] = lambda num_bytes: None) -> str:
     """The sha256 of a file in hex; `progress` is called with the size in bytes of each block read.
 
@@ -119,13 +128,14 @@ class _HubLister:
     backoff_seconds: float
 
     def listing(self) -> Listing:
-        commit = self._pin_commit()
+        commit = self.pin_commit()
         files = tuple(sorted(self._list_tree(commit), key=lambda file: file.path))
         if files:
             self._preflight(next((file for file in files if file.git_sha1 is None), files[0]), commit)
         return Listing(self.source.repo, commit, files)
 
-    def _pin_commit(self) -> str:
+    def pin_commit(self) -> str:
+        """The commit that the revision names."""
         revision = quote(self.source.revision, safe="")
         info, _ = self._get_json(f"{self._api_url}/revision/{revision}")
         try:
