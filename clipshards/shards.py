@@ -93,6 +93,7 @@ def make_shard(
     *,
     render: Render,
     folder: Path,
+    retry_rejected: bool = False,
 ) -> ShardInfo:
     """Decode the clips of a shard and write it to `folder`, or take over the one an earlier run finished.
 
@@ -100,11 +101,13 @@ def make_shard(
         rows: for each view key the examples and questions that its JSON holds.
         render: decodes the clips.
         folder: holds `<split>/<name>` and its receipt.
+        retry_rejected: make a shard again of which clips or views were rejected.
 
     Raises:
         NoSpaceError: the disk is full.
     """
-    if known := find_shard(plan, part, encoding, rows, folder):
+    known = find_shard(plan, part, encoding, rows, folder)
+    if known and not (retry_rejected and has_rejects(known)):
         return known
     target = folder / plan.split / plan.name
     fingerprint = _fingerprint(plan, part, encoding, rows)
@@ -130,6 +133,11 @@ def find_shard(
 ) -> ShardInfo | None:
     """The finished shard of this plan that an earlier run left in `folder`, if it is still there."""
     return _read_receipt(folder / plan.split / plan.name, _fingerprint(plan, part, encoding, rows))
+
+
+def has_rejects(info: ShardInfo) -> bool:
+    """Whether something that belongs into a finished shard could not be decoded."""
+    return any(outcome.rejected_views for outcome in info.outcomes)
 
 
 def made_with(quality: int | None) -> str:

@@ -47,6 +47,9 @@ ExtractOption = Annotated[
     bool, typer.Option("--extract", help="Also write the clips as plain files to OUT/videos.")
 ]
 AllClipsOption = Annotated[bool, typer.Option("--all-clips", help="Also store clips that no row names.")]
+RetryOption = Annotated[
+    bool, typer.Option("--retry-quarantined", help="Decode again what could not be decoded in an earlier run.")
+]
 MaxRejectedOption = Annotated[
     float, typer.Option("--max-rejected", min=0, max=1, help="Share of clips or rows that may be rejected.")
 ]
@@ -119,6 +122,7 @@ def prepare(
     workers: WorkersOption = None,
     extract: ExtractOption = False,
     all_clips: AllClipsOption = False,
+    retry_quarantined: RetryOption = False,
     max_rejected: MaxRejectedOption = 0.01,
     as_json: JsonOption = False,
 ) -> None:
@@ -139,6 +143,7 @@ def prepare(
             workers=workers,
             extract=extract,
             all_clips=all_clips,
+            retry_quarantined=retry_quarantined,
             max_rejected=max_rejected,
         )
         _finish(totals, as_json)

@@ -49,7 +49,7 @@ from clipshards.receipts import PartReceipt, read_receipt
 from clipshards.recipe import Split
 from clipshards.rendering import ClipOutcome
 from clipshards.schema import Reject
-from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, made_with
+from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_rejects, made_with
 from clipshards.tars import TarIndex, TarMember
 from flows.console import Reporter, current
 from flows.settings import Settings, make_settings
@@ -84,6 +84,7 @@ def prepare(
     workers: int | None = None,
     extract: bool = False,
     all_clips: bool = False,
+    retry_quarantined: bool = False,
     max_rejected: float = 0.01,
     endpoint: str | None = None,
 ) -> dict[str, Any]:
@@ -100,6 +101,7 @@ def prepare(
         workers: decoder processes; None: one for each core.
         extract: also write the clips as plain files to OUT/videos.
         all_clips: also store clips that no row names.
+        retry_quarantined: decode again what could not be decoded in an earlier run.
         max_rejected: share of clips or rows that may be rejected.
         endpoint: URL of the Hub; None: as huggingface_hub is configured.
 
@@ -117,6 +119,7 @@ def prepare(
         workers=workers,
         extract=extract,
         all_clips=all_clips,
+        retry_quarantined=retry_quarantined,
         max_rejected=max_rejected,
         endpoint=endpoint,
     )
@@ -160,7 +163,8 @@ class _Preparation:
         self._rejects: list[Reject] = []
         self._failed_parts: list[str] = []
         profiles = {name: asdict(settings.profile_of(split)) for name, split in settings.recipe.splits.items()}
-        self._kept = kept_frames(settings.out, settings.quality, profiles)
+        retry = settings.retry_quarantined
+        self._kept = kept_frames(settings.out, settings.quality, profiles, retry_rejected=retry)
 
     def run(self) -> dict[str, Any]:
         with ExitStack() as stack:
@@ -317,7 +321,8 @@ class _Preparation:
             return True
         rows = state.rows.of(plan.all_views())
         part = self._part_of(state, plan, members)
-        return find_shard(plan, part, self._encoding(state), rows, self._work / "shards") is not None
+        known = find_shard(plan, part, self._encoding(state), rows, self._work / "shards")
+        return known is not None and not (self._settings.retry_quarantined and has_rejects(known))
 
     def _part_of(self, state: _SplitState, plan: ShardPlan, members: dict[str, TarMember]) -> PartOnDisk:
         path = state.on_disk.get(plan.part, self._work / "downloads" / plan.part)
@@ -346,7 +351,7 @@ class _Preparation:
         return write_shard.submit(
             quote(plan), quote(self._part_of(state, plan, members)), quote(self._encoding(state)),
             quote(state.rows), quote(self._kept), pool=quote(self._pool), folder=self._work / "shards",
-            progress=self._clip_done, stop=quote(self._stop),
+            retry_rejected=self._settings.retry_quarantined, progress=self._clip_done, stop=quote(self._stop),
         )  # fmt: skip
 
     def _settle(self, state: _SplitState) -> None:

@@ -28,6 +28,7 @@ class Settings:
     workers: int
     extract: bool
     all_clips: bool
+    retry_quarantined: bool
     max_rejected: float
 
     def profile_of(self, split: Split) -> Profile:
@@ -67,6 +68,7 @@ def make_settings(
     workers: int | None = None,
     extract: bool = False,
     all_clips: bool = False,
+    retry_quarantined: bool = False,
     max_rejected: float = 0.01,
     endpoint: str | None = None,
 ) -> Settings:
@@ -87,6 +89,7 @@ def make_settings(
         workers=workers or os.cpu_count() or 1,
         extract=extract,
         all_clips=all_clips,
+        retry_quarantined=retry_quarantined,
         max_rejected=max_rejected,
     )
     for split in settings.recipe.splits.values():

@@ -133,12 +133,15 @@ def _merge(kept: ClipOutcome, made: ClipOutcome, job: ClipJob) -> ClipOutcome:
     return ClipOutcome(job.clip, made.info or kept.info, reason, detail, tuple(views), tuple(rejected))
 
 
-def kept_frames(out: Path, quality: int | None, profiles: Mapping[str, Mapping[str, Any]]) -> KeptFrames:
+def kept_frames(
+    out: Path, quality: int | None, profiles: Mapping[str, Mapping[str, Any]], *, retry_rejected: bool = False
+) -> KeptFrames:
     """The frames of the current snapshot of an output, when they were made as they would be now.
 
     Args:
         quality: of the frames of this run.
         profiles: of this run, by split; clips that were rejected by other rules may now be accepted.
+        retry_rejected: forget which clips could not be decoded.
     """
     try:
         folder = current_snapshot(out)
@@ -148,7 +151,7 @@ def kept_frames(out: Path, quality: int | None, profiles: Mapping[str, Mapping[s
     if dataset["schema_version"] != SCHEMA_VERSION or dataset.get("made_with") != made_with(quality):
         return KeptFrames()
     samples = _samples(folder)
-    rejected = _rejected(folder) if dataset["profiles"] == profiles else {}
+    rejected = {} if retry_rejected or dataset["profiles"] != profiles else _rejected(folder)
     clips = {}
     for row in _rows(folder, "clips"):
         if row["status"] in ("sharded", "rejected"):

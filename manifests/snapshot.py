@@ -28,7 +28,7 @@ from clipshards import __version__
 from clipshards.errors import UsageError
 from clipshards.schema import SCHEMA_VERSION, TABLES
 from clipshards.shards import ShardInfo
-from manifests.card import data_card
+from manifests.card import data_card, quarantine_page
 from manifests.tables import Manifest
 
 ROW_GROUP_ROWS = 65_536
@@ -87,8 +87,11 @@ def publish(
     for info in sorted((info for info in shards if info.samples), key=lambda info: info.path):
         _link_or_copy(shard_folder / info.path, staging / info.path)
         files[info.path] = {"size_bytes": info.size_bytes, "sha256": info.sha256}
-    (staging / "README.md").write_text(data_card(manifest, provenance.source, provenance.licence))
-    for path in [*sorted((staging / "manifests").iterdir()), staging / "README.md"]:
+    card = data_card(manifest, provenance.source, provenance.licence)
+    (staging / "README.md").write_text(card, encoding="utf-8")
+    (staging / "QUARANTINE.md").write_text(quarantine_page(manifest), encoding="utf-8")
+    pages = [staging / "README.md", staging / "QUARANTINE.md"]
+    for path in [*sorted((staging / "manifests").iterdir()), *pages]:
         files[path.relative_to(staging).as_posix()] = _describe(path)
     dataset = {
         "schema_version": SCHEMA_VERSION,

@@ -28,6 +28,7 @@ def write_shard(
     *,
     pool: WorkerPool,
     folder: Path,
+    retry_rejected: bool,
     progress: Callable[[ClipOutcome, bool], None],
     stop: threading.Event,
 ) -> ShardInfo:
@@ -49,7 +50,8 @@ def write_shard(
             progress(outcome, True)
             yield outcome
 
-    info = make_shard(plan, part, encoding, rows.of(plan.all_views()), render=render, folder=folder)
+    of_views = rows.of(plan.all_views())
+    info = make_shard(plan, part, encoding, of_views, render=render, folder=folder, retry_rejected=retry_rejected)
     for outcome in info.outcomes:
         if outcome.clip not in decoded:
             progress(outcome, False)

@@ -29,6 +29,7 @@ from clipshards.sampling import GRASP_TRAIN
 from clipshards.schema import EXAMPLE_COLUMNS, QUESTION_COLUMNS, REASONS, SCHEMA_VERSION, TABLES, Reject
 from clipshards.shards import Encoding, PartOnDisk, make_shard
 from clipshards.tars import index_tar
+from manifests.card import quarantine_page
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
 from manifests.snapshot import Provenance, current_snapshot, publish, write_tables
@@ -421,3 +422,19 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             with hold_output(out):
                 pass
+
+
+def test_the_page_of_the_quarantine_names_each_cause_once(manifest: Manifest) -> None:
+    page = quarantine_page(manifest)
+    assert "| moov-missing | An MP4 without its index (moov box)" in page
+    assert page.count("`s/broken.mp4`") == 1, "the rows of a lost clip are counted, not listed"
+    assert "example in `sft.jsonl`, line 8: `no JSON`" in page
+    nothing = replace(manifest, tables={**manifest.tables, "quarantine": manifest.tables["quarantine"].slice(0, 0)})
+    assert "Nothing was left out" in quarantine_page(nothing)
+
+
+def test_text_of_the_data_cannot_break_out_of_the_page(manifest: Manifest) -> None:
+    row = {"kind": "row", "reason": "bad-meta", "detail": "`<script>`\n# title", "path": "a.jsonl", "line": 1}
+    table = pa.Table.from_pylist([row], TABLES["quarantine"])
+    page = quarantine_page(replace(manifest, tables={**manifest.tables, "quarantine": table}))
+    assert "row in `a.jsonl`, line 1: `'<script>' # title`" in page
