@@ -63,6 +63,8 @@ WARNINGS: dict[str, str] = {
     "short-clip": "The window holds fewer frames than are sampled: frames repeat.",
     "static-clip": "All sampled frames are equal.",
     "frozen-frames": "Some neighbouring sampled frames are equal.",
+    "truncated-media": "The media ends before the frames its container promises; those that are there are used.",
+    "no-leading-keyframe": "The clip starts before its first key frame; frames from there on are used.",
     "rotated": "The clip was turned as its rotation tag says.",
     "resolution-stale": "src_resolution is not the decoded size; the decoded size is used.",
     "clip-in-train-and-test": "The same clip bytes are in the training and in the test split.",

@@ -243,7 +243,12 @@ def _clip_info(
         height, width = width, height
     num_frames = len(table.frame_packets)
     fps = _frames_per_second(stream, table)
-    warnings = {"edit-list-trim": bool(table.is_trimmed.any()), "rotated": rotation != 0}
+    warnings = {
+        "edit-list-trim": bool(table.is_trimmed.any()),
+        "rotated": rotation != 0,
+        "truncated-media": is_truncated,
+        "no-leading-keyframe": not table.is_key[: table.frame_packets[0] + 1].any(),
+    }
     return ClipInfo(
         codec=context.name,
         pix_fmt=first_frame.format.name if first_frame else context.pix_fmt or "",
