@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import webdataset
 
-from clipshards import verify
+from clipshards import epochs, verify
 from clipshards.annotations import QuestionBuilder, Questions
 from clipshards.decode.cpu import open_clip
 from clipshards.decode.media import Extent
@@ -317,6 +317,27 @@ def check_manifest(case: Case) -> Answer:
     return {"status": status, "reason_kind": "schema-differs" if differs else "", "differs": differs}
 
 
+def plan_epoch(case: Case) -> Answer:
+    """Shards against readers."""
+    shards = case.given["shards"]
+    if isinstance(shards, int):
+        shards = {f"shard-{number:06}.tar": case.given.get("samples_per_shard", 1) for number in range(shards)}
+    elif isinstance(shards, list):
+        shards = dict.fromkeys(shards, case.given.get("samples_per_shard", 1))
+    ranks = next((case.given[name] for name in ("ranks", "world_size", "nodes", "gpus") if name in case.given), 1)
+    plan = epochs.plan_epoch(shards, ranks=ranks, workers=case.given.get("workers", 0))
+    readers = [share for mine in plan.shares for share in mine]
+    return {
+        "status": _status(plan.problems),
+        "warnings": [word for word, _ in plan.problems],
+        "reason_kind": plan.problems[0][0] if plan.problems else "",
+        "n_readers": len(readers),
+        "idle_readers": sum(not share for share in readers),
+        "shards_per_reader": [len(share) for share in readers],
+        "samples_per_rank": list(plan.samples_of_rank),
+    }
+
+
 def _read_questions(path: Path) -> Questions:
     recipe = load_recipe("grasp")
     builder = QuestionBuilder(recipe, recipe.splits["train"])
@@ -426,6 +447,6 @@ OPERATIONS: dict[str, Callable[[Case], Answer]] = {
     function.__name__: function
     for function in (
         probe_and_sample, extract_part, extract_parts, parse_annotations, parse_specs, join, make_keys,
-        check_shard, check_manifest, verify_download, download,
+        check_shard, check_manifest, plan_epoch, verify_download, download,
     )
 }  # fmt: skip
