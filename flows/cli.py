@@ -183,6 +183,27 @@ def verify(out: Out, as_json: JsonOption = False) -> None:
 
 
 @app.command()
+def gc(
+    out: Out,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="So many of the latest snapshots stay.")] = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove old snapshots and what runs left behind; the current snapshot always stays.
+
+    Example: clipshards gc OUT --keep 2
+    """
+    with _errors_for_people():
+        from manifests.gc import collect_garbage
+        from manifests.lock import hold_output
+        from manifests.snapshot import current_snapshot
+
+        current_snapshot(out)  # before anything is made in a folder that is none of ours
+        with hold_output(out):
+            freed = collect_garbage(out, keep)
+        _finish({"removed": list(freed.snapshots), "freed_bytes": freed.bytes}, as_json)
+
+
+@app.command()
 def serve(
     folder: Annotated[Path, typer.Argument(help="A data set as a folder.")],
     repo: Annotated[str, typer.Option("--repo", help="Name under which it is served.")] = "demo/GRASP",
