@@ -9,7 +9,7 @@ is one line of `annotations.jsonl`; the recipe names the fields. Fields that it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -17,12 +17,12 @@ from typing import IO, Any
 import msgspec
 import pyarrow as pa
 
+from clipshards.columns import BATCH_ROWS, TableBuilder
 from clipshards.errors import Rejected
-from clipshards.jsonl import has_keys, parse_json, read_lines
+from clipshards.jsonl import READ_BYTES, has_keys, parse_json, read_blocks, require_plain
 from clipshards.recipe import QuestionFields, Recipe, Split
 from clipshards.schema import QUESTION_COLUMNS, Reject
 
-BATCH_ROWS = 16_384
 _LABEL = re.compile(r"\s*\(?([A-Za-z])[).:]\s*")
 _PLAIN_LABELS = [f"{chr(letter)})" for letter in range(ord("A"), ord("Z") + 1)]
 _LETTER = re.compile(r"\s*\(?([A-Za-z])[).:]?\s*")
@@ -56,10 +56,14 @@ class ClipPaths:
         """
         if not isinstance(path, str) or not path.strip():
             raise Rejected("no-path", f"path ({path!r}) must be a text that names a clip")
-        known = self._known.get(path)
-        if known is None:
-            known = self._known[path] = self._clean(path)
-        return known
+        if path not in self._known:
+            self._known[path] = self._clean(path)
+        return self._known[path]
+
+    def of_all(self, paths: Iterable[str]) -> list[str]:
+        """The same for many paths; nearly all are known."""
+        known = self._known.get
+        return [known(path) or self(path) for path in paths]
 
     def _clean(self, path: str) -> str:
         pieces = [piece for piece in path.replace("\\", "/").split("/") if piece not in ("", ".")]
@@ -77,13 +81,17 @@ def read_questions(files: Iterable[tuple[str, Path]], recipe: Recipe, split: Spl
     """Read the annotation files of a split: (path in the source, path on disk) each."""
     builder = QuestionBuilder(recipe, split)
     for name, path in files:
-        with path.open("rb") as lines:
+        with path.open("rb", READ_BYTES) as lines:
             builder.add_lines(name, lines)
     return builder.finish()
 
 
 class QuestionBuilder:
-    """Collects rows into Arrow batches, so that the texts are held once and compactly."""
+    """Collects rows into Arrow batches, so that the texts are held once and compactly.
+
+    A block of plain rows (all named fields, of the usual types, no others, nothing to reject) is read column
+    by column. Any other block is halved, down to single rows, which go the long way.
+    """
 
     def __init__(self, recipe: Recipe, split: Split) -> None:
         self._fields = recipe.question_fields
@@ -91,38 +99,28 @@ class QuestionBuilder:
         self._choice_formats = frozenset(recipe.multiple_choice_formats)
         self._clip_path = ClipPaths(split.clip_folder)
         self._ids: set[str] = set()
-        self._rows: list[tuple[Any, ...]] = []
-        self._batches: list[pa.RecordBatch] = []
+        self._table = TableBuilder(QUESTION_COLUMNS)
         self._result = Questions()
         self._decode_plain = msgspec.json.Decoder(_plain_row(self._fields)).decode
 
     def add_lines(self, name: str, lines: IO[bytes]) -> None:
         """Read one JSONL file; `name` is its path in the source."""
-        for number, line in read_lines(lines):
-            self._result.num_lines += 1
-            try:
-                values, extra = self._values(line, f"{name}:{number}")
-                self._rows.append((name, number, *self._checked(values), extra))
-            except Rejected as rejected:
-                reject = Reject("row", name, rejected.reason, rejected.detail, line=number)
-                self._result.rejects.append(reject)
-            if len(self._rows) >= BATCH_ROWS:
-                self._flush()
+        for numbers, block in read_blocks(lines, BATCH_ROWS):
+            self._result.num_lines += len(block)
+            self._add_block(name, numbers, block)
 
     def add_item(self, part: str, member: str, text: bytes) -> None:
         """Read one bench item: `{"clip_file": …, "qa": {…}}`, a member of a part."""
         self._result.num_lines += 1
         try:
-            values, extra = self._values_of_object(self._flatten(parse_json(text), member), member)
-            self._rows.append((part, 0, *self._checked(values), extra))
+            self._add_row(part, 0, self._flatten(parse_json(text), member), member)
         except Rejected as rejected:
             reject = Reject("item", part, rejected.reason, rejected.detail, member=member)
             self._result.rejects.append(reject)
 
     def finish(self) -> Questions:
         """All rows as one table of `schema.QUESTION_COLUMNS`."""
-        self._flush()
-        self._result.table = pa.Table.from_batches(self._batches, QUESTION_COLUMNS)
+        self._result.table = self._table.finish()
         return self._result
 
     def _flatten(self, item: Any, member: str) -> dict[str, Any]:
@@ -132,24 +130,42 @@ class QuestionBuilder:
         names = {self._fields.id: Path(member).stem, self._fields.clip: item.get("clip_file")}
         return {**rest, **names, **item["qa"]}
 
-    def _flush(self) -> None:
-        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(QUESTION_COLUMNS)
-        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, QUESTION_COLUMNS, strict=True)]
-        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=QUESTION_COLUMNS))
-        self._rows = []
-
-    def _values(self, line: bytes, place: str) -> tuple[tuple[Any, ...], str | None]:
-        """The named fields of a line, and the others as JSON.
-
-        A line that has all named fields, of the usual types and no others, is read in one go.
-        """
+    def _add_block(self, name: str, numbers: list[int], lines: list[bytes]) -> None:
         try:
-            values = msgspec.structs.astuple(self._decode_plain(line))
-            if msgspec.UNSET not in values and has_keys(line, len(values)):
-                return values, None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # the long way says what is wrong, if anything is
-        return self._values_of_object(parse_json(line), place)
+            checked = self._read_plain(lines)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Rejected):
+            middle = len(lines) // 2
+            if middle:
+                self._add_block(name, numbers[:middle], lines[:middle])
+                self._add_block(name, numbers[middle:], lines[middle:])
+            else:
+                self._add_line(name, numbers[0], lines[0])
+        else:
+            self._table.extend([[name] * len(lines), numbers, *checked, [None] * len(lines)])
+
+    def _read_plain(self, lines: list[bytes]) -> list[Sequence[Any]]:
+        """The columns from `id` to `response` of plain rows.
+
+        Raises:
+            Rejected, or what msgspec raises: when a row is not plain.
+        """
+        rows = [msgspec.structs.astuple(self._decode_plain(line)) for line in lines]
+        require_plain(has_keys(b"".join(lines), sum(map(len, rows))))
+        ids, clips, *others = zip(*rows, strict=True)
+        return self._checked(ids, self._clip_path.of_all(clips), *others)
+
+    def _add_line(self, name: str, number: int, line: bytes) -> None:
+        """The long way, which says what is wrong, if anything is."""
+        try:
+            self._add_row(name, number, parse_json(line), f"{name}:{number}")
+        except Rejected as rejected:
+            reject = Reject("row", name, rejected.reason, rejected.detail, line=number)
+            self._result.rejects.append(reject)
+
+    def _add_row(self, file: str, line: int, row: Any, place: str) -> None:
+        (identity, clip, *others), extra = self._values_of_object(row, place)
+        values = (identity, self._clip_path(clip), *others)
+        self._table.extend([[file], [line], *self._checked(*([value] for value in values)), [extra]])
 
     def _values_of_object(self, row: Any, place: str) -> tuple[tuple[Any, ...], str | None]:
         if type(row) is not dict:
@@ -164,21 +180,31 @@ class QuestionBuilder:
         extra = msgspec.json.encode(row).decode() if row else None
         return tuple(values[ours] for ours in named), extra
 
-    def _checked(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        identity, clip, source, category, difficulty, form, question, options, answer, response = values
-        clip = self._clip_path(clip)
-        if not identity:
-            raise Rejected("bad-meta", f"id ({identity!r}) must be a text")
-        if identity in self._ids:
-            raise Rejected("duplicate-id", f"id ({identity!r}) stands in an earlier row")
-        if not question:
-            raise Rejected("bad-meta", f"question ({question!r}) must be a text")
-        answer_index = self._answer_index(answer, options, form)
-        self._ids.add(identity)
-        return (
-            identity, clip, source or clip.split("/", 1)[0], category, self._canonical.get(category, category),
-            difficulty, form, question, options, answer, answer_index, response,
-        )  # fmt: skip
+    def _checked(
+        self, ids: Sequence[Any], clips: Sequence[Any], sources: Sequence[Any], categories: Sequence[Any],
+        difficulties: Sequence[Any], forms: Sequence[Any], questions: Sequence[Any], options: Sequence[Any],
+        answers: Sequence[Any], responses: Sequence[Any],
+    ) -> list[Sequence[Any]]:  # fmt: skip
+        """Columns of the table from the named fields of some rows.
+
+        Raises:
+            Rejected: when one is to be rejected; the detail is right where there is just one.
+        """
+        if not all(ids):
+            raise Rejected("bad-meta", f"id ({ids[0]!r}) must be a text")
+        new_ids = set(ids)
+        if len(new_ids) < len(ids) or not self._ids.isdisjoint(new_ids):
+            raise Rejected("duplicate-id", f"id ({ids[0]!r}) stands in an earlier row")
+        if not all(questions):
+            raise Rejected("bad-meta", f"question ({questions[0]!r}) must be a text")
+        indices = [*map(self._answer_index, answers, options, forms)]
+        self._ids |= new_ids
+        sources = [source or clip.split("/", 1)[0] for source, clip in zip(sources, clips, strict=True)]
+        canonical = [self._canonical.get(category, category) for category in categories]
+        return [
+            ids, clips, sources, categories, canonical, difficulties, forms, questions, options, answers, indices,
+            responses,
+        ]  # fmt: skip
 
     def _answer_index(self, answer: str | None, options: list[str] | None, form: str | None) -> int | None:
         if not answer or not answer.strip():
@@ -193,10 +219,9 @@ class QuestionBuilder:
 
 def _plain_row(fields: QuestionFields) -> type[msgspec.Struct]:
     """A row with just the named fields, in the order of `QuestionFields`."""
-    text = str | None | msgspec.UnsetType
-    kinds = {"id": str, "clip": str, "question": str, "options": list[str] | None | msgspec.UnsetType}
+    kinds = {"id": str, "clip": str, "question": str, "answer": str, "options": list[str] | None}
     columns = [
-        (ours, kinds.get(ours, text), msgspec.field(name=theirs, default=msgspec.UNSET))
+        (ours, kinds.get(ours, str | None), msgspec.field(name=theirs))
         for ours, theirs in msgspec.structs.asdict(fields).items()
     ]
     return msgspec.defstruct("PlainRow", columns, forbid_unknown_fields=True, gc=False)

@@ -10,7 +10,7 @@ as JSON {"number of the spec": {field: value}}.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -18,10 +18,11 @@ from typing import IO, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from clipshards.annotations import BATCH_ROWS, ClipPaths
+from clipshards.annotations import ClipPaths
+from clipshards.columns import BATCH_ROWS, StructLists, TableBuilder
 from clipshards.errors import Rejected
-from clipshards.jsonl import has_keys, parse_json, read_lines
-from clipshards.schema import EVENTS, EXAMPLE_COLUMNS, TURNS, Reject
+from clipshards.jsonl import READ_BYTES, has_keys, parse_json, read_blocks, require_plain
+from clipshards.schema import EXAMPLE_COLUMNS, Reject
 
 
 class Window(NamedTuple):
@@ -33,6 +34,8 @@ class Window(NamedTuple):
 
 
 _INT64 = 1 << 63
+_encode = msgspec.json.Encoder().encode
+_DIFFICULTY = "medium"  # where a line names none
 
 Shown = tuple[Window, ...]
 """The windows of one example, in order: nearly always one."""
@@ -53,61 +56,79 @@ def read_examples(files: Iterable[tuple[str, str, Path]], clip_folder: str = "")
     """Read the files of training lines of a split: (stage, path in the source, path on disk) each."""
     builder = ExampleBuilder(clip_folder)
     for stage, name, path in files:
-        with path.open("rb") as lines:
+        with path.open("rb", READ_BYTES) as lines:
             builder.add_lines(stage, name, lines)
     return builder.finish()
 
 
 class ExampleBuilder:
-    """Collects training lines into Arrow batches, so that the texts are held once and compactly."""
+    """Collects training lines into Arrow batches, so that the texts are held once and compactly.
+
+    A block of plain lines (a video, texts, a meta; the usual fields and types, nothing to reject) is read
+    column by column. Any other block is halved, down to single lines, which go the long way.
+    """
 
     def __init__(self, clip_folder: str = "") -> None:
         self._clip_path = ClipPaths(clip_folder)
-        self._result = Examples()
         self._known: dict[Shown, Shown] = {}
-        self._batches: list[pa.RecordBatch] = []
-        self._columns = _Columns()
+        self._table = TableBuilder(EXAMPLE_COLUMNS)
+        self._result = Examples()
 
     def add_lines(self, stage: str, name: str, lines: IO[bytes]) -> None:
         """Read one JSONL file; `name` is its path in the source."""
-        for number, line in read_lines(lines):
-            self._result.num_lines += 1
-            try:
-                specs = _read_specs(line, self._clip_path)
-                target = specs.target(stage)
-            except Rejected as rejected:
-                reject = Reject("example", name, rejected.reason, rejected.detail, line=number)
-                self._result.rejects.append(reject)
-                continue
-            shown = tuple(specs.windows)
-            shown = self._known.setdefault(shown, shown)
-            self._result.shown.append(shown)
-            self._columns.append(name, number, stage, shown[0], specs, target)
-            if len(self._columns.rows) >= BATCH_ROWS:
-                self._flush()
+        for numbers, block in read_blocks(lines, BATCH_ROWS):
+            self._result.num_lines += len(block)
+            self._add_block(stage, name, numbers, block)
 
     def finish(self) -> Examples:
         """All lines as one table of `schema.EXAMPLE_COLUMNS`."""
-        self._flush()
-        self._result.table = pa.Table.from_batches(self._batches, EXAMPLE_COLUMNS)
+        self._result.table = self._table.finish()
         return self._result
 
-    def _flush(self) -> None:
-        self._batches.append(self._columns.to_batch())
-        self._columns = _Columns()
+    def _add_block(self, stage: str, name: str, numbers: list[int], lines: list[bytes]) -> None:
+        try:
+            shown, columns = _read_plain(lines, stage, self._clip_path)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Rejected):
+            middle = len(lines) // 2
+            if middle:
+                self._add_block(stage, name, numbers[:middle], lines[:middle])
+                self._add_block(stage, name, numbers[middle:], lines[middle:])
+            else:
+                self._add_line(stage, name, numbers[0], lines[0])
+        else:
+            self._append(stage, name, numbers, shown, columns)
+
+    def _add_line(self, stage: str, name: str, number: int, line: bytes) -> None:
+        """The long way, which says what is wrong, if anything is."""
+        try:
+            specs = _Specs(parse_json(line), self._clip_path)
+            self._append(stage, name, [number], [tuple(specs.windows)], specs.columns(stage))
+        except Rejected as rejected:
+            reject = Reject("example", name, rejected.reason, rejected.detail, line=number)
+            self._result.rejects.append(reject)
+
+    def _append(
+        self, stage: str, name: str, numbers: Sequence[int], shown: list[Shown], columns: Sequence[Any]
+    ) -> None:
+        shown = [*map(self._known.setdefault, shown, shown)]
+        self._result.shown += shown
+        count = len(numbers)
+        ids = [f"{stage}-{number}" for number in numbers]
+        windows = zip(*[windows[0] for windows in shown], strict=True)
+        self._table.extend([[name] * count, numbers, ids, [stage] * count, *windows, *columns])
 
 
 class _Video(msgspec.Struct, tag_field="type", tag="video", forbid_unknown_fields=True, gc=False):
     path: str
+    fps: float | None
     start_seconds: float
     end_seconds: float
-    fps: float | msgspec.UnsetType | None = msgspec.UNSET
-    src_resolution: list[Any] | msgspec.UnsetType | None = msgspec.UNSET
+    src_resolution: list[Any] | None
 
 
 class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True, gc=False):
     content: str
-    output: bool | msgspec.UnsetType = msgspec.UNSET
+    output: bool
 
 
 class _Meta(msgspec.Struct, tag_field="type", tag="meta", forbid_unknown_fields=True, gc=False):
@@ -115,31 +136,56 @@ class _Meta(msgspec.Struct, tag_field="type", tag="meta", forbid_unknown_fields=
     question_text: str | msgspec.UnsetType | None = msgspec.UNSET
     gt_events: list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
 
+    def num_keys(self) -> int:
+        """Keys in the line, as far as all events are flat."""
+        unset = msgspec.UNSET
+        events = sum(map(len, self.gt_events)) if self.gt_events else 0
+        named = (self.difficulty is not unset) + (self.question_text is not unset) + (self.gt_events is not unset)
+        return 1 + named + events
+
 
 _decode_plain = msgspec.json.Decoder(list[_Video | _Text | _Meta]).decode
 
 
-def _read_specs(line: bytes, clip_path: ClipPaths) -> _Specs:
-    """The specs of a line; one without unknown fields or unusual types is read in one go."""
-    try:
-        plain = _decode_plain(line)
-        if has_keys(line, sum(map(_count_keys, plain))):
-            return _Specs.of_plain(plain, clip_path)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # the long way says what is wrong, if anything is
-    return _Specs.of_objects(parse_json(line), clip_path)
+def _read_plain(lines: Sequence[bytes], stage: str, clip_path: ClipPaths) -> tuple[list[Shown], list[Any]]:
+    """What plain lines show, and the columns from `fps_from_row` on.
 
+    Raises:
+        Rejected, or what msgspec raises: when a line is not plain.
+    """
+    rows: list[list[Any]] = [_decode_plain(line) for line in lines]
+    require_plain(min(map(len, rows)) >= 3)
+    videos, lasts, metas = ([row[place] for row in rows] for place in (0, -2, -1))
+    texts = [text for row in rows for text in row[1:-1]]
+    require_plain(
+        {*map(type, videos)} == {_Video} and {*map(type, texts)} == {_Text} and {*map(type, metas)} == {_Meta}
+    )
+    num_keys = 6 * len(videos) + 3 * len(texts) + sum([meta.num_keys() for meta in metas])
+    require_plain(has_keys(b"".join(lines), num_keys))
 
-def _count_keys(spec: _Video | _Text | _Meta) -> int:
-    unset = msgspec.UNSET
-    if type(spec) is _Video:
-        return 4 + (spec.fps is not unset) + (spec.src_resolution is not unset)
-    if type(spec) is _Text:
-        return 2 + (spec.output is not unset)
-    assert type(spec) is _Meta
-    events = sum(map(len, spec.gt_events)) if spec.gt_events else 0
-    named = (spec.difficulty is not unset) + (spec.question_text is not unset) + (spec.gt_events is not unset)
-    return 1 + named + events  # an event with objects inside has more: then the long way is taken
+    starts, ends = [video.start_seconds for video in videos], [video.end_seconds for video in videos]
+    fps = [video.fps for video in videos]
+    require_plain(all([0 <= start < end for start, end in zip(starts, ends, strict=True)]))
+    require_plain(all([rate is None or rate > 0 for rate in fps]))
+    clips = clip_path.of_all([video.path for video in videos])
+    windows = map(Window._make, zip(clips, starts, ends, strict=True))
+    heights, widths = zip(*[_size(video.src_resolution) for video in videos], strict=True)
+
+    targets = [text.content for text in lasts]
+    stripped = [target.strip() for target in targets]
+    require_plain(all(stripped) and all([text.output for text in lasts]))
+    difficulties = [meta.difficulty or _DIFFICULTY for meta in metas]
+    questions = [
+        meta.question_text or next((text.content for text in row[1:-1] if not text.output), None)
+        for meta, row in zip(metas, rows, strict=True)
+    ]
+    turns = ([text.output for text in texts], [text.content for text in texts])
+    events = [None if meta.gt_events is msgspec.UNSET else meta.gt_events for meta in metas]
+    return list(zip(windows, strict=True)), [
+        fps, heights, widths, difficulties, questions, stripped if stage == "rl" else targets,
+        StructLists([len(row) - 2 for row in rows], turns), _event_column(events),
+        [None] * len(rows), [()] * len(rows),
+    ]  # fmt: skip
 
 
 class _Specs:
@@ -157,81 +203,52 @@ class _Specs:
         "windows",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, objects: Any, clip_path: ClipPaths) -> None:
         self.windows: list[Window] = []
         self.turns: list[tuple[bool, str]] = []
         self.extra: dict[str, Any] = {}
         self.warnings: tuple[str, ...] = ()
         self.fps: float | None = None
-        self.first_size: tuple[int, int] | None = None
-        self.difficulty = "medium"
+        self.first_size: tuple[int | None, int | None] = None, None
+        self.difficulty = _DIFFICULTY
         self.question: str | None = None
-        self.events: list[tuple[str | None, list[int], str | None]] | None = None
+        self.events = _event_column([None])
+        self._read(objects, clip_path)
 
-    @classmethod
-    def of_plain(cls, plain: list[_Video | _Text | _Meta], clip_path: ClipPaths) -> _Specs:
-        specs = cls()
-        for spec in plain:
-            if type(spec) is _Video:
-                fps = None if spec.fps is msgspec.UNSET else spec.fps
-                specs.add_video(
-                    clip_path(spec.path), fps, spec.start_seconds, spec.end_seconds, spec.src_resolution
-                )
-            elif type(spec) is _Text:
-                specs.turns.append((spec.output is True, spec.content))
-            elif type(spec) is _Meta:
-                events = None if spec.gt_events is msgspec.UNSET else spec.gt_events
-                specs.add_meta(spec.difficulty or None, spec.question_text or None, events)
-        return specs._finished(plain)
-
-    @classmethod
-    def of_objects(cls, objects: Any, clip_path: ClipPaths) -> _Specs:
+    def _read(self, objects: Any, clip_path: ClipPaths) -> None:
         if type(objects) is not list:
             kind = type(objects).__name__
             raise Rejected("row-not-a-list", f"a training line must be a list, this is {kind}")
-        specs = cls()
         for number, spec in enumerate(objects):
             if type(spec) is not dict:
                 raise Rejected("bad-meta", f"spec {number} ({spec!r:.80}) must be an object with a type")
-            take = {"video": specs._take_video, "text": specs._take_text, "meta": specs._take_meta}
+            take = {"video": self._take_video, "text": self._take_text, "meta": self._take_meta}
             word = spec.get("type")
             if isinstance(word, str) and word in take:
                 del spec["type"]
                 take[word](spec, clip_path)
             if spec:
-                specs.extra[str(number)] = spec
-        return specs._finished(objects)
-
-    def _finished(self, specs: list[Any]) -> _Specs:
-        if not specs:
+                self.extra[str(number)] = spec
+        if not objects:
             raise Rejected("empty-row", "a list without specs")
         if not self.windows:
             raise Rejected("no-video-spec", "none of the specs is a video")
         if self.question is None:
             self.question = next((text for output, text in self.turns if not output), None)
-        return self
-
-    def add_video(self, clip: str, fps: float | None, start: float, end: float, size: Any) -> None:
-        if fps is not None and fps <= 0:
-            raise Rejected("bad-number", f"fps ({fps}) must be > 0")
-        if not 0 <= start < end:
-            raise Rejected("bad-window", f"start_seconds ({start}) must be ≥ 0 and < end_seconds ({end})")
-        if not self.windows:
-            self.fps, self.first_size = fps, _size(size)
-        self.windows.append(Window(clip, start, end))
-
-    def add_meta(self, difficulty: str | None, question: str | None, events: list[Any] | None) -> None:
-        self.difficulty = difficulty or self.difficulty
-        self.question = question or self.question
-        if events is not None:
-            self.events = [_event(event) for event in events]
 
     def _take_video(self, spec: dict[str, Any], clip_path: ClipPaths) -> None:
         clip = clip_path(spec.pop("path", None))
         fps = self._number(spec.pop("fps", None), "fps", missing_ok=True)
         start = self._number(spec.pop("start_seconds", None), "start_seconds")
         end = self._number(spec.pop("end_seconds", None), "end_seconds")
-        self.add_video(clip, fps, start, end, spec.pop("src_resolution", None))
+        size = _size(spec.pop("src_resolution", None))
+        if fps is not None and fps <= 0:
+            raise Rejected("bad-number", f"fps ({fps}) must be > 0")
+        if not 0 <= start < end:
+            raise Rejected("bad-window", f"start_seconds ({start}) must be ≥ 0 and < end_seconds ({end})")
+        if not self.windows:
+            self.fps, self.first_size = fps, size
+        self.windows.append(Window(clip, start, end))
 
     def _number(self, value: Any, name: str, *, missing_ok: bool = False) -> Any:
         if value is None and missing_ok:
@@ -261,9 +278,21 @@ class _Specs:
                 raise Rejected("bad-meta", f"{name} ({value!r:.80}) must be a text")
         if events is not None and type(events) is not list:
             raise Rejected("bad-meta", f"gt_events ({events!r:.80}) must be a list")
-        self.add_meta(difficulty, question, events)
+        self.difficulty = difficulty or self.difficulty
+        self.question = question or self.question
+        if events is not None:
+            self.events = _event_column([events])
 
-    def target(self, stage: str) -> str:
+    def columns(self, stage: str) -> list[Any]:
+        """The columns from `fps_from_row` on."""
+        height, width = self.first_size
+        extra = _encode(self.extra).decode() if self.extra else None
+        return [
+            [self.fps], [height], [width], [self.difficulty], [self.question], [self._target(stage)],
+            StructLists([len(self.turns)], zip(*self.turns, strict=True)), self.events, [extra], [self.warnings],
+        ]  # fmt: skip
+
+    def _target(self, stage: str) -> str:
         """What the model should answer: the last turn, one assistant text, stripped for RL.
 
         Raises:
@@ -275,11 +304,13 @@ class _Specs:
         return text.strip() if stage == "rl" else text
 
 
-def _size(value: Any) -> tuple[int, int] | None:
+def _size(value: Any) -> tuple[int, int] | tuple[None, None]:
     """src_resolution is a hint: what is no [height, width] is as good as none."""
-    if type(value) is list and len(value) == 2 and all(type(side) is int and 0 < side < 1 << 31 for side in value):
-        return value[0], value[1]
-    return None
+    if type(value) is list and len(value) == 2:
+        height, width = value
+        if type(height) is int and type(width) is int and 0 < height < 1 << 31 and 0 < width < 1 << 31:
+            return height, width
+    return None, None
 
 
 def _number_from_text(value: str, name: str) -> float:
@@ -289,59 +320,21 @@ def _number_from_text(value: str, name: str) -> float:
         raise Rejected("bad-number", f"{name} ({value!r:.80}) must be a number") from None
 
 
+def _event_column(of_lines: list[list[Any] | None]) -> StructLists:
+    lengths = [None if events is None else len(events) for events in of_lines]
+    events = [_event(event) for events in of_lines if events for event in events]
+    return StructLists(lengths, zip(*events, strict=True) if events else [(), (), ()])
+
+
 def _event(event: Any) -> tuple[str | None, list[int], str | None]:
     if type(event) is not dict:
         raise Rejected("bad-meta", f"an event of gt_events ({event!r:.80}) must be an object")
     source, persons = event.pop("source", None), event.pop("persons", None) or []
-    if type(persons) is not list or not all(type(person) is int and abs(person) < _INT64 for person in persons):
+    if type(persons) is not list:
         raise Rejected("bad-meta", f"persons ({persons!r:.80}) must be a list of integers")
+    for person in persons:
+        if type(person) is not int or abs(person) >= _INT64:
+            raise Rejected("bad-meta", f"persons ({persons!r:.80}) must be a list of integers")
     if source is not None and type(source) is not str:
         raise Rejected("bad-meta", f"source of an event ({source!r:.80}) must be a text")
-    return source, persons, msgspec.json.encode(event).decode() if event else None
-
-
-class _Columns:
-    """Values of up to BATCH_ROWS lines, nested ones flat, as Arrow wants them."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.turns: list[tuple[bool, str]] = []
-        self.turn_offsets = [0]
-        self.events: list[tuple[str | None, list[int], str | None]] = []
-        self.event_offsets: list[int | None] = [0]
-
-    def append(self, file: str, line: int, stage: str, window: Window, specs: _Specs, target: str) -> None:
-        height, width = specs.first_size or (None, None)
-        extra = msgspec.json.encode(specs.extra).decode() if specs.extra else None
-        clip, start, end = window
-        self.rows.append(
-            (file, line, f"{stage}-{line}", stage, clip, start, end, specs.fps, height, width,
-             specs.difficulty, specs.question, target, extra, specs.warnings)
-        )  # fmt: skip
-        self.turns += specs.turns
-        self.turn_offsets.append(len(self.turns))
-        if specs.events is None:
-            self.event_offsets[-1] = None  # a null list starts nowhere
-            self.event_offsets.append(len(self.events))
-        else:
-            self.events += specs.events
-            self.event_offsets.append(len(self.events))
-
-    def to_batch(self) -> pa.RecordBatch:
-        flat = [name for name in EXAMPLE_COLUMNS.names if name not in ("turns", "gt_events")]
-        values = zip(*self.rows, strict=True) if self.rows else [()] * len(flat)
-        arrays = {
-            name: pa.array(column, EXAMPLE_COLUMNS.field(name).type)
-            for name, column in zip(flat, values, strict=True)
-        }
-        arrays["turns"] = _nested(TURNS, self.turn_offsets, self.turns)
-        arrays["gt_events"] = _nested(EVENTS, self.event_offsets, self.events)
-        return pa.RecordBatch.from_arrays([arrays[name] for name in EXAMPLE_COLUMNS.names], schema=EXAMPLE_COLUMNS)
-
-
-def _nested(kind: pa.ListType, offsets: list[Any], items: list[tuple[Any, ...]]) -> pa.Array:
-    fields = kind.value_type.fields
-    columns = zip(*items, strict=True) if items else [()] * len(fields)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
-    values = pa.StructArray.from_arrays(arrays, fields=fields)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=kind)
+    return source, persons, _encode(event).decode() if event else None

@@ -11,12 +11,14 @@ a random sample of its part, and an added clip does not move the others.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from clipshards.annotations import Questions
 from clipshards.errors import Rejected, SourceError
@@ -84,9 +86,8 @@ def plan_split(
     """
     plan = SplitPlan(split, profile)
     known: dict[tuple[Window, int], View] = {}
-    for shown in examples.shown:
-        if shown not in plan.views_of:
-            plan.views_of[shown] = _views_of(plan, shown, known, source)
+    for shown in dict.fromkeys(examples.shown):
+        plan.views_of[shown] = _views_of(plan, shown, known, source)
     for clip in dict.fromkeys(clips_without_windows):
         if clip not in plan.views:
             plan.views[clip] = [make_view(clip, None, None, None, profile, source)]
@@ -100,11 +101,15 @@ def _views_of(
         counts = count_frames([window.end_seconds - window.start_seconds for window in shown], plan.profile)
     except Rejected as rejected:
         return rejected
-    for window, count in zip(shown, counts, strict=True):
-        if (window, count) not in known:
-            view = known[window, count] = make_view(*window, count, plan.profile, source)
+    views = []
+    for key in zip(shown, counts, strict=True):
+        view = known.get(key)
+        if view is None:
+            window, count = key
+            view = known[key] = make_view(*window, count, plan.profile, source)
             plan.views.setdefault(window.clip, []).append(view)
-    return tuple(known[window, count] for window, count in zip(shown, counts, strict=True))
+        views.append(view)
+    return tuple(views)
 
 
 def make_view(
@@ -116,15 +121,9 @@ def make_view(
     source: str | None = None,
 ) -> View:
     """The view of a window of a clip, with its key."""
-    identity = f"{clip}\0{start_seconds!r} {end_seconds!r} {num_frames} {_profile_text(profile)}"
+    identity = f"{clip}\0{start_seconds!r} {end_seconds!r} {num_frames} {profile.rules}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     return View(f"{_readable(clip, source)}-{digest}", clip, start_seconds, end_seconds, num_frames)
-
-
-@lru_cache(maxsize=64)
-def _profile_text(profile: Profile) -> str:
-    rules = {name: value for name, value in asdict(profile).items() if name != "name"}
-    return json.dumps(rules, sort_keys=True)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -141,24 +140,26 @@ def link_examples(examples: Examples, questions: Questions) -> list[int]:
 
     The question of an example is its `question_text`, else its prompt, which may hold the options as well.
     """
-    clips = questions.clips()
-    texts = questions.table.column("question")
-    exact: dict[tuple[str, str], int] = {}
-    of_clip: dict[str, list[int]] = defaultdict(list)
-    for number, (clip, text) in enumerate(zip(clips, texts.to_pylist(), strict=True)):
-        exact.setdefault((clip, text.strip()), number)
-        of_clip[clip].append(number)
+    exact = pc.index_in(_asked(examples.table), value_set=_asked(questions.table))  # the first of equal ones
+    numbers: list[int] = pc.fill_null(exact, -1).to_pylist()
+    if -1 in numbers:
+        of_clip: dict[str, list[int]] = defaultdict(list)
+        for number, clip in enumerate(questions.clips()):
+            of_clip[clip].append(number)
+        texts = questions.table.column("question")
+        for row, number in enumerate(numbers):
+            if number < 0:
+                clip, asked = (examples.table.column(name)[row].as_py() for name in ("clip", "question"))
+                asked = (asked or "").strip()
+                inside = [n for n in of_clip.get(clip, ()) if texts[n].as_py().strip() in asked]
+                numbers[row] = max(inside, key=lambda n: len(texts[n].as_py()), default=-1)
+    return numbers
 
-    def find(clip: str, asked: str | None) -> int:
-        asked = (asked or "").strip()
-        number = exact.get((clip, asked))
-        if number is None:
-            inside = [n for n in of_clip.get(clip, ()) if texts[n].as_py().strip() in asked]
-            number = max(inside, key=lambda n: len(texts[n].as_py()), default=-1)
-        return number
 
-    asked = examples.table.column("question").to_pylist()
-    return [find(clip, text) for clip, text in zip(examples.table.column("clip").to_pylist(), asked, strict=True)]
+def _asked(table: pa.Table) -> pa.ChunkedArray:
+    """Clip and stripped question of each row in one text; a path holds no NUL."""
+    questions = pc.utf8_trim_whitespace(pc.fill_null(table.column("question"), ""))
+    return pc.binary_join_element_wise(table.column("clip"), questions, "\0")
 
 
 @dataclass
@@ -188,10 +189,11 @@ def assign_clips(clips: Iterable[str], parts: Mapping[str, Sequence[TarMember]])
         for member in members:
             holders[member.name].append((part, member))
     names_in_lower: dict[str, list[str]] = defaultdict(list)
-    for name in holders:
-        names_in_lower[name.lower()].append(name)
     assignment = Assignment()
     for clip in clips:
+        if clip not in holders and not names_in_lower:
+            for name in holders:
+                names_in_lower[name.lower()].append(name)
         alike = [clip] if clip in holders else names_in_lower.get(clip.lower(), [])
         if len(alike) != 1:
             detail = f"{len(alike)} members differ from it in case alone" if alike else "no part holds it"

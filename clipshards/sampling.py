@@ -6,9 +6,10 @@ Restated from the behaviour of the public trainer (`socialmllm`); parity is prov
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,11 @@ class Profile:
     max_cells: int = 256
     frames_per_token_row: int = 2
 
+    @cached_property
+    def rules(self) -> str:
+        """All but the name, as JSON: two profiles of the same rules give the same frames."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "name"}, sort_keys=True)
+
     def tokens(self, height: int, width: int, num_frames: int) -> int:
         """Vision tokens of `num_frames` frames of height × width pixels (both on the grid)."""
         cells = (height // self.grid_pixels) * (width // self.grid_pixels)
@@ -61,33 +67,33 @@ def count_frames(durations_seconds: Sequence[float], profile: Profile = GRASP_TR
     Raises:
         Rejected: `too-many-videos` when not even the smallest counts fit `max_total`.
     """
-    return _count_frames(tuple(durations_seconds), profile)
-
-
-@lru_cache(maxsize=1 << 18)
-def _count_frames(durations: tuple[float, ...], profile: Profile) -> tuple[int, ...]:
-    assert profile.max_fps is not None, f"profile {profile.name} has no rate to bisect"
-    multiple, least, most = profile.multiple, profile.min_frames, profile.max_total
-
-    def counts_at(rate: float) -> list[int]:
-        return [max(least, round(min(duration * rate / multiple, _ENDLESS)) * multiple) for duration in durations]
-
     # Counts never fall when the rate rises: what fits at the highest rate of the bisection fits at all others.
-    counts = counts_at(_highest_rate(profile.max_fps))
-    if sum(counts) <= most:
-        return tuple(counts)
+    assert profile.max_fps is not None, f"profile {profile.name} has no rate to bisect"
+    counts = _counts_at(_highest_rate(profile.max_fps), durations_seconds, profile)
+    return tuple(counts) if sum(counts) <= profile.max_total else _bisect(tuple(durations_seconds), profile)
+
+
+def _counts_at(rate: float, durations_seconds: Sequence[float], profile: Profile) -> list[int]:
+    multiple, least = profile.multiple, profile.min_frames
+    return [max(least, round(min(seconds * rate / multiple, _ENDLESS)) * multiple) for seconds in durations_seconds]
+
+
+@lru_cache(maxsize=1 << 16)
+def _bisect(durations_seconds: tuple[float, ...], profile: Profile) -> tuple[int, ...]:
+    assert profile.max_fps is not None
     low, high = 0.0, profile.max_fps
     accepted: list[int] | None = None
     for _ in range(_BISECTION_STEPS):
         rate = (low + high) / 2
-        counts = counts_at(rate)
-        if sum(counts) <= most:
+        counts = _counts_at(rate, durations_seconds, profile)
+        if sum(counts) <= profile.max_total:
             low, accepted = rate, counts
         else:
             high = rate
     if accepted is None:
-        smallest = least * len(durations)
-        raise Rejected("too-many-videos", f"{len(durations)} videos need {smallest} frames, max_total is {most}")
+        smallest = profile.min_frames * len(durations_seconds)
+        limit = f"max_total is {profile.max_total}"
+        raise Rejected("too-many-videos", f"{len(durations_seconds)} videos need {smallest} frames, {limit}")
     return tuple(accepted)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from clipshards.examples import Examples, Shown
 from clipshards.plan import Assignment, SplitPlan, View
 from clipshards.rendering import ClipOutcome, RenderedView
 from clipshards.schema import TABLES, Reject
-from clipshards.shards import SamplePlace, ShardInfo
+from clipshards.shards import ShardInfo
 from clipshards.tars import TarMember
 
 
@@ -62,6 +63,7 @@ class Manifest:
     """The tables by name, and how much was lost."""
 
     tables: dict[str, pa.Table]
+    """Rows of examples and questions are in the order of the files: `rows_by_clip` gives that of the snapshot."""
     counts: dict[str, int]
     """Sizes of the tables, frames, bytes, lost clips and rows."""
     reasons: dict[str, int]
@@ -98,6 +100,14 @@ def build_manifest(results: Sequence[SplitResult], rejects: Iterable[Reject] = (
     pieces["quarantine"].append(_quarantine(quarantine))
     tables = {name: pa.concat_tables(tables) for name, tables in pieces.items()}
     return Manifest(tables, _counts(tables, results, joins), dict(Counter(r.reason for r in quarantine)))
+
+
+def rows_by_clip(table: pa.Table) -> Any:
+    """The numbers of the rows, those of one split together, by clip, then as they are in the table."""
+    splits, clips = (table.column(name).combine_chunks().dictionary_encode() for name in ("split", "clip"))
+    rank_of_clip = np.argsort(pc.array_sort_indices(clips.dictionary))
+    split_and_clip = splits.indices.to_numpy() * len(rank_of_clip) + rank_of_clip[clips.indices.to_numpy()]
+    return np.argsort(split_and_clip, kind="stable")
 
 
 def _counts(
@@ -141,6 +151,15 @@ class _Join:
         self._lost: Counter[tuple[str, str]] = Counter()
         self.views = self._views()
         self._row_of_view = {key: row for row, key in enumerate(self.views.column("view").to_pylist())}
+        row_of_view = self._row_of_view.get
+        self._rows_of_shown = [
+            () if isinstance(views, Rejected) else tuple([row_of_view(view.key, -1) for view in views])
+            for views in result.plan.views_of.values()
+        ]
+        """Rows of the views of the windows that an example shows together, −1 for a view that was not made."""
+        number_of = {shown: number for number, shown in enumerate(result.plan.views_of)}
+        shown = result.examples.shown
+        self._number_of_shown = np.fromiter(map(number_of.__getitem__, shown), np.int64, len(shown))
 
     # -- what was made
 
@@ -180,33 +199,41 @@ class _Join:
         return pa.Table.from_pylist(rows, TABLES["shards"])
 
     def _views(self) -> pa.Table:
-        rows: list[tuple[Any, ...]] = []
-        indices: list[bytes] = []
-        for info in self._result.shards:
-            place_of = {place.key: place for place in info.samples}
-            for outcome in info.outcomes:
-                for view in outcome.views:
-                    rows.append(self._view_row(info, outcome, view, place_of[view.key]))
-                    indices.append(view.frame_indices)
-        rows_and_indices = sorted(zip(rows, indices, strict=True), key=lambda pair: (pair[0][1], pair[0][0]))
-        table = _from_rows([row for row, _ in rows_and_indices], "views", leave_out="frame_indices")
-        lists = [indices for _, indices in rows_and_indices]
-        offsets = np.cumsum([0, *(len(packed) // 4 for packed in lists)], dtype=np.int32)
-        flat = np.frombuffer(b"".join(lists), "<i4")
-        column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
-        at = TABLES["views"].get_field_index("frame_indices")
-        return table.add_column(at, TABLES["views"].field(at), column)
-
-    def _view_row(
-        self, info: ShardInfo, outcome: ClipOutcome, view: RenderedView, place: SamplePlace
-    ) -> tuple[Any, ...]:
-        part, member = self._result.assignment.places[outcome.clip]
-        tokens = self._result.plan.profile.tokens(view.height, view.width, view.num_frames)
-        return (
-            view.key, outcome.clip, self._split, view.start_seconds, view.end_seconds, view.num_frames,
-            view.height, view.width, tokens, info.path, place.offset_bytes, place.length_bytes,
-            part, member.offset_bytes, member.size_bytes, member.sha256, list(view.warnings),
-        )  # fmt: skip
+        shard_of = {outcome.clip: info.path for info in self._result.shards for outcome in info.outcomes}
+        place_of = {place.key: place for info in self._result.shards for place in info.samples}
+        views: list[RenderedView] = []
+        clips: list[str] = []
+        for clip, outcome in sorted(self._outcomes.items()):
+            views += sorted(outcome.views, key=attrgetter("key"))
+            clips += [clip] * len(outcome.views)
+        keys = [view.key for view in views]
+        places = [place_of[key] for key in keys]
+        parts_and_members = [self._result.assignment.places[clip] for clip in clips]
+        members = [member for _, member in parts_and_members]
+        tokens = self._result.plan.profile.tokens
+        return _table(
+            {
+                "view": keys,
+                "clip": clips,
+                "split": _constant(self._split, len(keys)),
+                "start_seconds": [view.start_seconds for view in views],
+                "end_seconds": [view.end_seconds for view in views],
+                "num_frames": [view.num_frames for view in views],
+                "frame_indices": _packed_lists([view.frame_indices for view in views]),
+                "height": [view.height for view in views],
+                "width": [view.width for view in views],
+                "video_tokens": [tokens(view.height, view.width, view.num_frames) for view in views],
+                "shard": [shard_of[clip] for clip in clips],
+                "offset_bytes": [place.offset_bytes for place in places],
+                "length_bytes": [place.length_bytes for place in places],
+                "part": [part for part, _ in parts_and_members],
+                "member_offset_bytes": [member.offset_bytes for member in members],
+                "member_size_bytes": [member.size_bytes for member in members],
+                "member_sha256": [member.sha256 for member in members],
+                "warnings": [view.warnings for view in views],
+            },
+            "views",
+        )
 
     # -- clips
 
@@ -276,44 +303,53 @@ class _Join:
     # -- rows
 
     def examples(self) -> pa.Table:
-        examples, plan = self._result.examples, self._result.plan
+        examples = self._result.examples
         self.rejects += examples.rejects
-        fates = {shown: self._fate(plan.views_of[shown]) for shown in plan.views_of}
-        keep: list[int] = []
-        for row, shown in enumerate(examples.shown):
-            if isinstance(fates[shown], Rejected):
-                self._lose_example(row, shown, fates[shown])
-            else:
-                keep.append(row)
-        keep, kept = _take_sorted(examples.table, keep)
-        keys: list[Any] = [fates[examples.shown[row]] for row in keep]
-        linked = [self._result.question_of_example[row] for row in keep]
-        numbers = pa.array([number if number >= 0 else None for number in linked], pa.int64())
+        is_lost = np.array([not rows or -1 in rows for rows in self._rows_of_shown], bool)[self._number_of_shown]
+        for row in np.flatnonzero(is_lost).tolist():
+            self._lose_example(row, examples.shown[row])
+        keep = np.flatnonzero(~is_lost)
+        kept = _take(examples.table, keep)
         question = self._result.questions.table.select(["id", "source", "category_canonical", "format"]).take(
-            numbers
+            _numbers(np.array(self._result.question_of_example, np.int64)[keep])
         )
         columns = {name: kept.column(name) for name in kept.column_names}
         columns |= {
             "split": _constant(self._split, len(keep)),
             "question_id": question.column("id"),
-            "source": pc.coalesce(question.column("source"), _sources(kept.column("clip"))),
+            "source": _known_sources(question.column("source"), kept.column("clip")),
             "category": question.column("category_canonical"),
             "format": question.column("format"),
-            "more_views": pa.array([key[1:] for key in keys], TABLES["examples"].field("more_views").type),
+            "warnings": self._with_stale_sizes(kept),
         }
-        columns |= self._places([key[0] for key in keys])
-        columns["num_frames"], columns["video_tokens"] = self._totals(columns, keys)
-        columns["warnings"] = self._stale_warnings(kept)
-        return _table(columns, "examples")
+        return _table(columns | self._places_of_shown(self._number_of_shown[keep]), "examples")
 
-    def _fate(self, views: tuple[View, ...] | Rejected) -> tuple[str, ...] | Rejected:
-        """The keys of the views of an example, or why it is lost."""
+    def _places_of_shown(self, numbers: Any) -> dict[str, Any]:
+        """Place of the first view, frames and tokens of all, keys of the others."""
+        places = self._places(self._first_rows())
+        frames, tokens = (places[name].to_pylist() for name in ("num_frames", "video_tokens"))
+        more_views: list[list[str]] = [[]] * len(self._rows_of_shown)
+        for number, rows in enumerate(self._rows_of_shown):
+            if len(rows) > 1 and -1 not in rows:
+                views = self.views.take(list(rows))
+                frames[number] = pc.sum(views.column("num_frames")).as_py()
+                tokens[number] = pc.sum(views.column("video_tokens")).as_py()
+                more_views[number] = views.column("view").to_pylist()[1:]
+        places |= {
+            "num_frames": pa.array(frames, pa.int32()),
+            "video_tokens": pa.array(tokens, pa.int32()),
+            "more_views": pa.array(more_views, TABLES["examples"].field("more_views").type),
+        }
+        return {name: column.take(pa.array(numbers)) for name, column in places.items()}
+
+    def _first_rows(self) -> Any:
+        return np.array([rows[0] if rows else -1 for rows in self._rows_of_shown], np.int64)
+
+    def _why_lost(self, shown: Shown) -> Rejected:
+        views = self._result.plan.views_of[shown]
         if isinstance(views, Rejected):
             return views
-        for view in views:
-            if view.key not in self._row_of_view:
-                return self._why(view)
-        return tuple(view.key for view in views)
+        return self._why(next(view for view in views if view.key not in self._row_of_view))
 
     def _why(self, view: View) -> Rejected:
         if missing := self._result.assignment.rejects.get(view.clip):
@@ -321,7 +357,8 @@ class _Join:
         reason, detail = self._view_rejects.get(view.key, ("", ""))
         return Rejected(reason, f"{view.clip}: {detail}")
 
-    def _lose_example(self, row: int, shown: Shown, why: Any) -> None:
+    def _lose_example(self, row: int, shown: Shown) -> None:
+        why = self._why_lost(shown)
         if not why.reason or self._is_left_out(why):
             self.num_left_out += 1
             return
@@ -339,23 +376,12 @@ class _Join:
     def _is_left_out(self, why: Rejected) -> bool:
         return self._result.is_selection and why.reason == "clip-missing"
 
-    def _places(self, keys: list[str | None]) -> dict[str, Any]:
-        rows = pa.array([None if key is None else self._row_of_view[key] for key in keys], pa.int64())
+    def _places(self, rows: Any) -> dict[str, Any]:
         names = ("view", "shard", "offset_bytes", "length_bytes", "num_frames", "video_tokens")
-        return {name: self.views.column(name).take(rows) for name in names}
+        return {name: self.views.column(name).take(_numbers(rows)) for name in names}
 
-    def _totals(self, columns: Mapping[str, Any], keys: list[Any]) -> tuple[pa.Array, pa.Array]:
-        """Frames and tokens of all videos of each example."""
-        frames, tokens = columns["num_frames"].to_pylist(), columns["video_tokens"].to_pylist()
-        for number, key in enumerate(keys):
-            for more in key[1:]:
-                row = self._row_of_view[more]
-                frames[number] += self.views.column("num_frames")[row].as_py()
-                tokens[number] += self.views.column("video_tokens")[row].as_py()
-        return pa.array(frames, pa.int32()), pa.array(tokens, pa.int32())
-
-    def _stale_warnings(self, kept: pa.Table) -> pa.Array:
-        """Add `resolution-stale` where a row's src_resolution is not the size of the clip."""
+    def _with_stale_sizes(self, kept: pa.Table) -> Any:
+        """Warnings with `resolution-stale` added where a row's src_resolution is not the size of the clip."""
         infos = {outcome.clip: outcome.info for outcome in self._outcomes.values() if outcome.info}
         row_of_clip = pc.index_in(kept.column("clip"), pa.array(list(infos), pa.string()))
         heights = pa.array([info.height for info in infos.values()], pa.int32()).take(row_of_clip)
@@ -363,66 +389,66 @@ class _Join:
         is_right = pc.and_(
             pc.equal(kept.column("height_from_row"), heights), pc.equal(kept.column("width_from_row"), widths)
         )
+        stale = np.flatnonzero(~pc.fill_null(is_right, False).to_numpy())
+        if not len(stale):
+            return kept.column("warnings")
         warnings = kept.column("warnings").to_pylist()
-        for row in np.flatnonzero(~pc.fill_null(is_right, False).to_numpy()):
+        for row in stale:
             warnings[row] = [*warnings[row], "resolution-stale"]
         return pa.array(warnings, TABLES["examples"].field("warnings").type)
 
     def questions(self) -> pa.Table:
         """Annotation rows; `view` is that of their first example, else of the whole clip, else null."""
-        examples = self._result.examples
-        first_view: dict[int, str] = {}
-        num_examples: Counter[int] = Counter()
-        for row, number in enumerate(self._result.question_of_example):
-            views = self._result.plan.views_of[examples.shown[row]]
-            if number >= 0 and isinstance(views, tuple) and views[0].key in self._row_of_view:
-                first_view.setdefault(number, views[0].key)
-                num_examples[number] += 1
+        view_rows = self._first_rows()[self._number_of_shown]
+        numbers = np.array(self._result.question_of_example, np.int64)
+        shown = np.flatnonzero((numbers >= 0) & (view_rows >= 0))
+        asked, first, counts = np.unique(numbers[shown], return_index=True, return_counts=True)
+        num_rows = self._result.questions.table.num_rows
+        view_of_question, num_examples = np.full(num_rows, -1), np.zeros(num_rows, np.int32)
+        view_of_question[asked], num_examples[asked] = view_rows[shown[first]], counts
         return self._rows_with_views(
-            self._result.questions, "questions", "row", first_view,
-            lambda keep: {"num_examples": pa.array([num_examples[row] for row in keep], pa.int32())},
+            self._result.questions, "questions", "row", view_of_question,
+            lambda keep: {"num_examples": pa.array(num_examples[keep])},
         )  # fmt: skip
 
     def items(self) -> pa.Table:
         """Bench items, each with the annotation row that asks the same of the same clip."""
         questions, items = self._result.questions.table, self._result.items.table
-        asked = zip(questions.column("clip").to_pylist(), questions.column("question").to_pylist(), strict=True)
-        id_of = dict(zip(asked, questions.column("id").to_pylist(), strict=True)) if items.num_rows else {}
+        id_of: dict[tuple[str, str], str] = {}
+        if items.num_rows:
+            clips, asked, ids = (questions.column(name).to_pylist() for name in ("clip", "question", "id"))
+            id_of = dict(zip(zip(clips, asked, strict=True), ids, strict=True))
         own = list(zip(items.column("clip").to_pylist(), items.column("question").to_pylist(), strict=True))
         return self._rows_with_views(
-            self._result.items, "bench", "item", {},
+            self._result.items, "bench", "item", np.full(items.num_rows, -1),
             lambda keep: {"question_id": pa.array([id_of.get(own[row]) for row in keep], pa.string())},
         )  # fmt: skip
 
-    def _rows_with_views(
-        self, rows: Questions, table: str, kind: str, view_of: Mapping[int, str], more: Any
-    ) -> pa.Table:
+    def _rows_with_views(self, rows: Questions, table: str, kind: str, view_rows: Any, more: Any) -> pa.Table:
         self.rejects += rows.rejects
-        fates = {clip: self._fate_of_clip(clip) for clip in set(rows.clips())}
-        keep: list[int] = []
-        for row, clip in enumerate(rows.clips()):
-            if isinstance(fates[clip], Rejected):
-                self._lose_row(rows, row, kind, clip, fates[clip])
-            else:
-                keep.append(row)
-        keep, kept = _take_sorted(rows.table, keep)
-        clips = kept.column("clip").to_pylist()
+        clips = rows.table.column("clip").combine_chunks().dictionary_encode()
+        names, codes = clips.dictionary.to_pylist(), clips.indices.to_numpy()
+        fates = [self._fate_of_clip(clip) for clip in names]
+        is_lost = np.array([isinstance(fate, Rejected) for fate in fates], bool)[codes]
+        for row in np.flatnonzero(is_lost).tolist():
+            self._lose_row(rows, row, kind, names[codes[row]], fates[codes[row]])
+        keep = np.flatnonzero(~is_lost)
+        kept = _take(rows.table, keep)
         columns = {name: kept.column(name) for name in kept.column_names}
         columns["split"] = _constant(self._split, len(keep))
         columns |= more(keep)
-        columns |= self._places(
-            [view_of.get(row) or fates[clip] for row, clip in zip(keep, clips, strict=True)]  # type: ignore[misc]
-        )
+        whole = np.array([-1 if isinstance(fate, Rejected) else fate for fate in fates], np.int64)[codes]
+        columns |= self._places(np.where(view_rows >= 0, view_rows, whole)[keep])
         return _table(columns, table)
 
-    def _fate_of_clip(self, clip: str) -> str | Rejected | None:
-        """Key of the view of the whole clip, None when only windows are stored, or why all is lost."""
+    def _fate_of_clip(self, clip: str) -> int | Rejected:
+        """Row of the view of the whole clip, −1 when only windows are stored, or why all is lost."""
         whole = self._result.plan.whole_clip(clip)
         if whole and whole.key in self._row_of_view:
-            return whole.key
+            return self._row_of_view[whole.key]
         if outcome := self._outcomes.get(clip):
             if outcome.views:
-                return None
+                return -1
             return Rejected(outcome.reason, f"{clip}: {outcome.detail}")
         if missing := self._result.assignment.rejects.get(clip):
             return Rejected(missing.reason, f"{clip}: {missing.detail}")
@@ -461,31 +487,45 @@ def _quarantine(rejects: Iterable[Reject]) -> pa.Table:
     return pa.Table.from_pylist(rows, TABLES["quarantine"])
 
 
-def _from_rows(rows: list[tuple[Any, ...]], name: str, *, leave_out: str = "") -> pa.Table:
-    fields = [column for column in TABLES[name] if column.name != leave_out]
-    columns = zip(*rows, strict=True) if rows else [()] * len(fields)
-    arrays = [pa.array(values, column.type) for values, column in zip(columns, fields, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+def _from_rows(rows: list[tuple[Any, ...]], name: str) -> pa.Table:
+    names = TABLES[name].names
+    values = zip(*rows, strict=True) if rows else [()] * len(names)
+    return _table(dict(zip(names, values, strict=True)), name)
 
 
 def _table(columns: Mapping[str, Any], name: str) -> pa.Table:
-    schema = TABLES[name]
-    return pa.Table.from_arrays([columns[column] for column in schema.names], schema=schema)
+    """A table of the schema: of Arrow columns, or of Python values."""
+    is_ready = (pa.Array, pa.ChunkedArray)
+    arrays = [
+        columns[field.name]
+        if isinstance(columns[field.name], is_ready)
+        else pa.array(columns[field.name], field.type)
+        for field in TABLES[name]
+    ]
+    return pa.Table.from_arrays(arrays, schema=TABLES[name])
 
 
-def _take_sorted(table: pa.Table, keep: list[int]) -> tuple[list[int], pa.Table]:
-    """The kept rows by clip, then as in the files: their numbers, and the rows, copied at most once."""
-    clips = table.column("clip").take(pa.array(keep, pa.int64())).combine_chunks().dictionary_encode()
-    rank_of_code = np.argsort(np.argsort(clips.dictionary.to_numpy(zero_copy_only=False), kind="stable"))
-    order = np.argsort(rank_of_code[clips.indices.to_numpy()], kind="stable")  # rows are in file order already
-    numbers = np.array(keep, np.int64)[order]
-    as_it_is = len(numbers) == table.num_rows and bool((np.diff(numbers) == 1).all())
-    return numbers.tolist(), table if as_it_is else table.take(pa.array(numbers))
+def _take(table: pa.Table, rows: Any) -> pa.Table:
+    """These rows; without a copy when they are all."""
+    return table if len(rows) == table.num_rows else table.take(pa.array(rows))
+
+
+def _numbers(rows: Any) -> pa.Array:
+    """Row numbers, null for −1."""
+    return pa.array(rows, mask=rows < 0)
+
+
+def _packed_lists(lists: Sequence[bytes]) -> pa.Array:
+    offsets = np.cumsum([0, *(len(packed) // 4 for packed in lists)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.frombuffer(b"".join(lists), "<i4")))
 
 
 def _constant(value: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 
-def _sources(clips: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.list_element(pc.split_pattern(clips, "/", max_splits=1), 0)
+def _known_sources(sources: pa.ChunkedArray, clips: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Sources, the first folder of the clip in place of null."""
+    if not sources.null_count:
+        return sources
+    return pc.coalesce(sources, pc.list_element(pc.split_pattern(clips, "/", max_splits=1), 0))

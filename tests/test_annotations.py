@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,79 @@ def test_rows_of_any_number_stay_in_order(grasp: Recipe) -> None:
     lines = b"".join(compact({**ROW, "id": str(number)}) for number in range(17_000))
     questions = read(grasp, lines)
     assert questions.table.column("id").to_pylist() == [str(number) for number in range(17_000)]
+
+
+def tricky_rows() -> list[bytes]:
+    plain = compact(ROW)
+    cut = len(plain) // 2
+    return [
+        plain[:-1] + b"," + plain,  # two values on a line, and two lines that are one: in number they are even
+        b"[1\n",
+        b"2]\n",
+        plain[:cut] + b"\n",
+        plain[cut:],
+        plain[:-1] + plain,
+        b"}\n",
+        b"{\n",
+        b"},{\n",
+        b"\xef\xbb\xbf" + plain,
+        plain[:-1] + b"\r\n",
+        spaced(ROW),
+        plain.replace(b'"answer":', b'"answer":"A","answer":'),
+        plain.replace(b'"answer":', b'"answer" :'),
+        plain.replace(b"whom?", b"whom: \\\":"),
+        plain.replace(b"whom?", b"whom :"),
+        plain.replace(b"whom?", b"\\ud800"),
+        plain.replace(b"whom?", "a\u2028b".encode()),
+        plain.replace(b'"easy"', b"NaN"),
+        *(
+            compact({**ROW, **change})
+            for change in (
+                *CHANGES, {"id": "same"}, {"id": None}, {"id": 7}, {"answer": "D"}, {"more": [1]},
+                {"difficulty": 1}, {"options": {"A": "x", "B": "y"}}, {"video": ["a"]}, {"video": "../a"},
+            )
+        ),
+        *(compact(without(name)) for name in ROW),
+        b"[]\n",
+        b"{}\n",
+        b" \t\n",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+def test_rows_of_a_block_are_read_as_if_alone(grasp: Recipe, share: float) -> None:
+    draw = random.Random(7)
+    tricky = tricky_rows()
+    lines = []
+    for number in range(1200):
+        line = draw.choice(tricky) if draw.random() < share else compact(ROW)
+        lines.append(line.replace(b'"q-1"', b'"q-%d"' % (number - (draw.random() < share / 4))))
+    together, alone = (QuestionBuilder(grasp, grasp.splits["train"]) for _ in range(2))
+    together.add_lines(FILE, io.BytesIO(b"\n" + b"".join(lines)))
+    for number, line in enumerate(lines, 1):
+        alone.add_lines(FILE, io.BytesIO(b"\n" * number + line))
+    one, other = together.finish(), alone.finish()
+    assert one.table.equals(other.table)
+    assert (one.rejects, one.num_lines) == (other.rejects, other.num_lines)
+    one.table.validate(full=True)
+
+
+def test_two_bad_rows_do_not_make_up_for_each_other(grasp: Recipe) -> None:
+    questions = read(grasp, *tricky_rows()[:3], ROW)
+    assert [(reject.line, reject.reason) for reject in questions.rejects] == [
+        (1, "row-not-json"),
+        (2, "row-not-json"),
+        (3, "row-not-json"),
+    ]
+    assert questions.table.column("line").to_pylist() == [4]
+
+
+def test_id_of_the_same_block_is_a_duplicate(grasp: Recipe) -> None:
+    rows = [{**ROW, "id": str(number)} for number in range(40)]
+    questions = read(grasp, *rows, {**ROW, "id": "39"}, {**ROW, "id": "40"})
+    assert [(reject.line, reject.reason) for reject in questions.rejects] == [(41, "duplicate-id")]
+    assert "'39'" in questions.rejects[0].detail
+    assert questions.table.num_rows == 41
 
 
 def test_open_questions_have_no_index(grasp: Recipe) -> None:

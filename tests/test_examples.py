@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,74 @@ def test_lines_of_any_number_stay_in_order() -> None:
     assert all((events[number] is not None) == (number % 3 == 0) for number in range(17_000))
     turns = examples.table.column("turns").to_pylist()
     assert all(turn == turns[0] for turn in turns)
+
+
+PLAIN, CUT = compact(LINE), len(compact(LINE)) // 2
+TRICKY: list[bytes] = [
+    PLAIN[:-1] + b"," + PLAIN,  # two values on a line, and two lines that are one: in number they are even
+    b"[1\n",
+    b"2]\n",
+    PLAIN[:CUT] + b"\n",
+    PLAIN[CUT:],
+    PLAIN[:-1] + PLAIN,
+    b"]\n",
+    b"[\n",
+    b"],[\n",
+    PLAIN[:-2] + b"],[" + PLAIN[1:],
+    b"\xef\xbb\xbf" + PLAIN,
+    PLAIN[:-1] + b"\r\n",
+    spaced(LINE),
+    PLAIN.replace(b'"fps":', b'"fps":24.0,"fps":'),
+    PLAIN.replace(b'"fps":', b'"fps" :'),
+    PLAIN.replace(b'"persons":[1,2]', b'"persons":[1],"persons":[1,2]'),
+    PLAIN.replace(b'"t":4.5', b'"t":{"u":{"v":1}}'),
+    PLAIN.replace(b"Who?", b'P1: who? \\":'),
+    PLAIN.replace(b"Who?", b"Who :"),
+    PLAIN.replace(b"Who?", b"Who\\ud800?"),
+    PLAIN.replace(b"Who?", "a\u2028b".encode()),
+    PLAIN.replace(b"9.0", b"NaN"),
+    PLAIN.replace(b"9.0", b"1"),
+    PLAIN.replace(b"9.0", b'"9"'),
+    PLAIN.replace(b"1.5", b"-0.0"),
+    PLAIN.replace(b"25.0", b"null"),
+    PLAIN.replace(b"25.0", b"0"),
+    PLAIN.replace(b"[720,1280]", b"[720.0,1280]"),
+    compact([VIDEO, ASK, SAY]),
+    compact([VIDEO, VIDEO, ASK, SAY, META]),
+    compact([ASK, VIDEO, SAY, META]),
+    compact([VIDEO, ASK, SAY, ASK, SAY, changed(META, gt_events=None)]),
+    compact([VIDEO, ASK, SAY, changed(META, question_text="", gt_events=[])]),
+    compact([VIDEO, META]),
+    compact([VIDEO]),
+    b"[]\n",
+    b"{}\n",
+    b" \t\n",
+]
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+def test_lines_of_a_block_are_read_as_if_alone(stage: str, share: float) -> None:
+    draw = random.Random(7)
+    lines = [draw.choice(TRICKY) if draw.random() < share else PLAIN for _ in range(1200)]
+    together, alone = ExampleBuilder(), ExampleBuilder()
+    together.add_lines(stage, FILE, io.BytesIO(b"\n" + b"".join(lines)))
+    for number, line in enumerate(lines, 1):
+        alone.add_lines(stage, FILE, io.BytesIO(b"\n" * number + line))
+    one, other = together.finish(), alone.finish()
+    assert one.table.equals(other.table)
+    assert (one.rejects, one.shown, one.num_lines) == (other.rejects, other.shown, other.num_lines)
+    one.table.validate(full=True)
+
+
+def test_two_bad_lines_do_not_make_up_for_each_other() -> None:
+    examples = read(*TRICKY[:3], PLAIN)
+    assert [(reject.line, reject.reason) for reject in examples.rejects] == [
+        (1, "row-not-json"),
+        (2, "row-not-json"),
+        (3, "row-not-json"),
+    ]
+    assert examples.table.column("line").to_pylist() == [4]
 
 
 def test_files_of_a_split_are_read_in_order(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clipshards.errors import Rejected
-from clipshards.jsonl import has_keys, parse_json, read_lines
+from clipshards.jsonl import has_keys, parse_json, read_blocks
 
 
-def lines_of(text: bytes) -> list[tuple[int, bytes]]:
-    return [(number, line.rstrip(b"\r\n")) for number, line in read_lines(io.BytesIO(text))]
+def lines_of(text: bytes, size: int = 2) -> list[tuple[int, bytes]]:
+    blocks = [*read_blocks(io.BytesIO(text), size)]
+    assert all(0 < len(numbers) == len(lines) <= size for numbers, lines in blocks)
+    return [(number, line.rstrip(b"\r\n")) for block in blocks for number, line in zip(*block, strict=True)]
 
 
 def reason_of(text: bytes) -> str:
@@ -28,6 +30,12 @@ def reason_of(text: bytes) -> str:
 def test_lines_have_their_numbers_and_blank_ones_are_left_out() -> None:
     assert lines_of(b'{"a":1}\n\n  \t\r\n[2]\r\n\n3') == [(1, b'{"a":1}'), (4, b"[2]"), (6, b"3")]
     assert lines_of(b"") == []
+
+
+def test_blocks_count_all_lines() -> None:
+    text = b"\n" * 5 + b"[1]\n" + b" \n" * 4 + b"[2]\n[3]\n[4]"
+    for size in range(1, 14):
+        assert lines_of(text, size) == [(6, b"[1]"), (11, b"[2]"), (12, b"[3]"), (13, b"[4]")]
 
 
 def test_byte_order_mark_is_dropped_at_the_start_alone() -> None:
@@ -170,7 +178,13 @@ def test_any_value_comes_back(value: Any, indent: int | None, separators: tuple[
 def test_has_keys_is_sure_only_where_no_key_can_hide() -> None:
     assert has_keys(b'{"a":1,"b":2}', 2)
     assert not has_keys(b'{"a":1,"a":2}', 1)
-    assert not has_keys(b'{"a" :1}', 1)
+    assert has_keys(b'{"a" :1}', 1)
+    assert not has_keys(b'{"a" :":"}', 1)
     assert not has_keys(b'{"a":1,"a"\n:2}', 1)
     assert has_keys(b'{"a":1}\n', 1)
     assert has_keys(b'{"a":1}\r\n', 1)
+    assert not has_keys(b'{"a":"b:c"}\n{"a":"P1: \\":"}\r\n', 2)
+    assert has_keys(b'{"a":"b:c"}\n{"a":"P1: c"}\r\n', 2)
+    assert not has_keys(b'{"a":1,"a" :2}\n{"b":"c:d"}\n', 2)
+    assert not has_keys(b'{"a":1,"a"\r:2}\n{"b":"c:d"}\n', 2)
+    assert not has_keys(b'{"a":1,"a":2}\n{"b":"c:d"}\n', 2)

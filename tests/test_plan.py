@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -206,6 +208,19 @@ def test_examples_are_linked_by_clip_and_question() -> None:
     assert link_examples(examples_of(*videos, question="Who?"), questions) == [1, 0, -1]
     assert link_examples(examples_of(*videos, question=" When?\n"), questions) == [2, -1, -1]
     assert link_examples(examples_of(*videos, question="Where?"), questions) == [-1, -1, -1]
+
+
+def test_first_of_equal_questions_is_linked_whatever_the_white_space() -> None:
+    questions = questions_of(("s/a.mp4", "\u2003Who?\x1c"), ("s/a.mp4", "Who?"), ("s/a.mp4", "Who?"))
+    examples = examples_of([video("s/a.mp4", 0, 5)], question="\x85Who?\u3000")
+    assert link_examples(examples, questions) == [0]
+
+
+def test_white_space_is_the_same_for_python_and_arrow() -> None:
+    spaces = [chr(code) for code in range(0x110000) if chr(code).isspace()]
+    others = [chr(code) for code in range(0x3100) if not chr(code).isspace()]
+    texts = [f"{character}a{character}" for character in spaces + others]
+    assert pc.utf8_trim_whitespace(pa.array(texts)).to_pylist() == [text.strip() for text in texts]
 
 
 def test_examples_are_linked_by_a_prompt_that_holds_the_options() -> None:

@@ -33,7 +33,7 @@ from manifests.card import quarantine_page
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
 from manifests.snapshot import Provenance, current_snapshot, publish, write_tables
-from manifests.tables import Manifest, PartRecord, SplitResult, build_manifest
+from manifests.tables import Manifest, PartRecord, SplitResult, build_manifest, rows_by_clip
 
 PART = "train/part000.tar"
 MEMBERS = {
@@ -156,6 +156,19 @@ def _shards_of(result: tuple[SplitResult, list[Reject], Path]) -> tuple[Any, Pat
 
 
 # -- tables
+
+
+def test_rows_by_clip_keep_splits_together_and_equal_clips_in_order() -> None:
+    splits, clips = ["train"] * 5 + ["test"] * 2, ["b", "a", "é", "b", "z", "z", "a"]
+    assert rows_by_clip(pa.table({"split": splits, "clip": clips})).tolist() == [1, 0, 3, 4, 2, 6, 5]
+    assert rows_by_clip(TABLES["questions"].empty_table()).tolist() == []
+
+
+def test_written_rows_are_sorted_by_clip(manifest: Manifest, tmp_path: Path) -> None:
+    write_tables(manifest.tables, tmp_path)
+    for name in ("clips", "views", "examples", "questions", "bench"):
+        rows = pq.read_table(tmp_path / f"{name}.parquet").to_pylist()
+        assert rows == sorted(manifest.tables[name].to_pylist(), key=lambda row: row["clip"])
 
 
 def test_tables_have_their_columns(manifest: Manifest) -> None:
