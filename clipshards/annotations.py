@@ -23,6 +23,8 @@ from clipshards.jsonl import READ_BYTES, has_keys, parse_json, read_blocks, requ
 from clipshards.recipe import QuestionFields, Recipe, Split
 from clipshards.schema import QUESTION_COLUMNS, Reject
 
+_OPTIONS, _ANSWER_INDEX = (QUESTION_COLUMNS.get_field_index(name) - 2 for name in ("options", "answer_index"))
+"""Places among the columns after `file` and `line`."""
 _LABEL = re.compile(r"\s*\(?([A-Za-z])[).:]\s*")
 _PLAIN_LABELS = [f"{chr(letter)})" for letter in range(ord("A"), ord("Z") + 1)]
 _LETTER = re.compile(r"\s*\(?([A-Za-z])[).:]?\s*")
@@ -141,7 +143,9 @@ class QuestionBuilder:
             else:
                 self._add_line(name, numbers[0], lines[0])
         else:
-            self._table.extend([[name] * len(lines), numbers, *checked, [None] * len(lines)])
+            self._table.extend(
+                [[name] * len(lines), numbers, *checked, [None] * len(lines), self._warnings(checked)]
+            )
 
     def _read_plain(self, lines: list[bytes]) -> list[Sequence[Any]]:
         """The columns from `id` to `response` of plain rows.
@@ -165,7 +169,8 @@ class QuestionBuilder:
     def _add_row(self, file: str, line: int, row: Any, place: str) -> None:
         (identity, clip, *others), extra = self._values_of_object(row, place)
         values = (identity, self._clip_path(clip), *others)
-        self._table.extend([[file], [line], *self._checked(*([value] for value in values)), [extra]])
+        checked = self._checked(*([value] for value in values))
+        self._table.extend([[file], [line], *checked, [extra], self._warnings(checked)])
 
     def _values_of_object(self, row: Any, place: str) -> tuple[tuple[Any, ...], str | None]:
         if type(row) is not dict:
@@ -205,6 +210,14 @@ class QuestionBuilder:
             ids, clips, sources, categories, canonical, difficulties, forms, questions, options, answers, indices,
             responses,
         ]  # fmt: skip
+
+    @staticmethod
+    def _warnings(columns: Sequence[Sequence[Any]]) -> list[tuple[str, ...]]:
+        options, indices = columns[_OPTIONS], columns[_ANSWER_INDEX]
+        return [
+            ("duplicate-options",) if index is not None and _has_duplicates(texts) else ()
+            for texts, index in zip(options, indices, strict=True)
+        ]
 
     def _answer_index(self, answer: str | None, options: list[str] | None, form: str | None) -> int | None:
         if not answer or not answer.strip():
@@ -249,6 +262,13 @@ def find_answer(answer: str, options: list[str]) -> int:
     if len(found) == 1:
         return found[0]
     raise Rejected("answer-not-in-options", f"{answer!r} points at {len(found)} of {options}")
+
+
+def _has_duplicates(options: list[str]) -> bool:
+    """Whether two options differ in nothing but their labels."""
+    if len({option[2:] for option in options}) == len(options):
+        return False  # nearly always: labels are two characters, `A.` or `A)`
+    return len({_LABEL.sub("", option, 1).strip() for option in options}) < len(options)
 
 
 def _options(value: Any) -> list[str] | None:

@@ -144,6 +144,8 @@ class _Meta(msgspec.Struct, tag_field="type", tag="meta", forbid_unknown_fields=
         return 1 + named + events
 
 
+_NO_SIZE = (None, None)
+
 _decode_plain = msgspec.json.Decoder(list[_Video | _Text | _Meta]).decode
 
 
@@ -169,7 +171,11 @@ def _read_plain(lines: Sequence[bytes], stage: str, clip_path: ClipPaths) -> tup
     require_plain(all([rate is None or rate > 0 for rate in fps]))
     clips = clip_path.of_all([video.path for video in videos])
     windows = map(Window._make, zip(clips, starts, ends, strict=True))
-    heights, widths = zip(*[_size(video.src_resolution) for video in videos], strict=True)
+    sizes = [_size(video.src_resolution) for video in videos]
+    require_plain(
+        all([size != _NO_SIZE or video.src_resolution is None for size, video in zip(sizes, videos, strict=True)])
+    )
+    heights, widths = zip(*sizes, strict=True)
 
     targets = [text.content for text in lasts]
     stripped = [target.strip() for target in targets]
@@ -209,7 +215,7 @@ class _Specs:
         self.extra: dict[str, Any] = {}
         self.warnings: tuple[str, ...] = ()
         self.fps: float | None = None
-        self.first_size: tuple[int | None, int | None] = None, None
+        self.first_size: tuple[int | None, int | None] = _NO_SIZE
         self.difficulty = _DIFFICULTY
         self.question: str | None = None
         self.events = _event_column([None])
@@ -241,7 +247,10 @@ class _Specs:
         fps = self._number(spec.pop("fps", None), "fps", missing_ok=True)
         start = self._number(spec.pop("start_seconds", None), "start_seconds")
         end = self._number(spec.pop("end_seconds", None), "end_seconds")
-        size = _size(spec.pop("src_resolution", None))
+        given = spec.pop("src_resolution", None)
+        size = _size(given)
+        if size == _NO_SIZE and given is not None:
+            self.warnings = tuple(dict.fromkeys([*self.warnings, "resolution-bad"]))
         if fps is not None and fps <= 0:
             raise Rejected("bad-number", f"fps ({fps}) must be > 0")
         if not 0 <= start < end:
@@ -255,7 +264,7 @@ class _Specs:
             return None
         if type(value) is str:
             value = _number_from_text(value, name)
-            self.warnings = ("number-as-text",)
+            self.warnings = tuple(dict.fromkeys([*self.warnings, "number-as-text"]))
         try:
             number = float(value) if type(value) in (int, float) else math.nan
         except OverflowError:
@@ -310,7 +319,7 @@ def _size(value: Any) -> tuple[int, int] | tuple[None, None]:
         height, width = value
         if type(height) is int and type(width) is int and 0 < height < 1 << 31 and 0 < width < 1 << 31:
             return height, width
-    return None, None
+    return _NO_SIZE
 
 
 def _number_from_text(value: str, name: str) -> float:

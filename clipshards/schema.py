@@ -66,7 +66,13 @@ WARNINGS: dict[str, str] = {
     "truncated-media": "The media ends before the frames its container promises; those that are there are used.",
     "no-leading-keyframe": "The clip starts before its first key frame; frames from there on are used.",
     "rotated": "The clip was turned as its rotation tag says.",
+    "fps-default": "The row names no fps; frames are taken by the profile's rate.",
+    "fps-capped": "The row's fps is above the profile's rate, which is used.",
+    "resolution-missing": "The row has no src_resolution; the decoded size is used.",
+    "resolution-bad": "src_resolution is no [height, width]; the decoded size is used.",
+    "resolution-swapped": "src_resolution is [width, height]; the decoded size is used.",
     "resolution-stale": "src_resolution is not the decoded size; the decoded size is used.",
+    "duplicate-options": "Two options have the same text; an answer by letter is taken as it is.",
     "clip-in-train-and-test": "The same clip bytes are in the training and in the test split.",
     "part-removed-upstream": "A part of the last snapshot is no longer in the repository.",
     "row-count-differs": "Two files that should have one line per row differ in number.",
@@ -130,6 +136,7 @@ QUESTION_COLUMNS = _columns(
     answer_index=pa.int32(),
     response=_STRING,
     extra=_STRING,
+    warnings=_STRINGS,
 )
 """What an annotation row or a bench item says; `manifests` adds where its view is."""
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from manifests.card import data_card, quarantine_page
 from manifests.tables import Manifest, rows_by_clip
 
 ROW_GROUP_ROWS = 65_536
+ROW_GROUP_BYTES = 1 << 29
 _FEW_VALUES = [
     "split", "file", "stage", "clip", "source", "status", "reason", "part", "codec", "pix_fmt", "shard", "kind",
     "category", "category_canonical", "difficulty", "format", "fps_from_row",
@@ -71,17 +72,46 @@ def write_tables(tables: Mapping[str, pa.Table], folder: Path) -> None:
     for name, table in tables.items():
         schema = TABLES[name].with_metadata({"clipshards_schema_version": str(SCHEMA_VERSION)})
         order = pa.array(rows_by_clip(table)) if name in _IN_ORDER_OF_FILES else None
-        with pq.ParquetWriter(
-            folder / f"{name}.parquet",
-            schema,
-            compression="zstd",
-            compression_level=3,
-            use_dictionary=[column for column in _FEW_VALUES if column in schema.names],
-        ) as writer:
-            for start in range(0, max(1, table.num_rows), ROW_GROUP_ROWS):
-                rows = slice(start, start + ROW_GROUP_ROWS)
-                group = table[rows] if order is None else table.take(order[rows])
-                writer.write_table(group.cast(schema), ROW_GROUP_ROWS)
+        write_table(table, folder / f"{name}.parquet", schema, order=order)
+
+
+def write_table(
+    table: pa.Table,
+    path: Path,
+    schema: pa.Schema,
+    *,
+    order: pa.Array | None = None,
+    row_group_bytes: int = ROW_GROUP_BYTES,
+) -> None:
+    """Write one table with one explicit schema, in row groups that are small by rows and by bytes.
+
+    Args:
+        order: numbers of the rows as they are to be written; None: as they are.
+        row_group_bytes: most bytes of a row group in memory, unless one row alone has more. Readers join the
+            chunks of a group, and Arrow's offsets of texts are int32.
+    """
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=[column for column in _FEW_VALUES if column in schema.names],
+    ) as writer:
+        for start in range(0, max(1, table.num_rows), ROW_GROUP_ROWS):
+            rows = slice(start, start + ROW_GROUP_ROWS)
+            group = table[rows] if order is None else table.take(order[rows])
+            for piece in _cut(group.cast(schema), row_group_bytes):
+                writer.write_table(piece, ROW_GROUP_ROWS)
+
+
+def _cut(group: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    """Halves of halves until each is small enough."""
+    if group.num_rows <= 1 or group.nbytes <= most_bytes:
+        yield group
+        return
+    middle = group.num_rows // 2
+    yield from _cut(group[:middle], most_bytes)
+    yield from _cut(group[middle:], most_bytes)
 
 
 def publish(

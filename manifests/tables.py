@@ -23,6 +23,7 @@ from clipshards.rendering import ClipOutcome, RenderedView
 from clipshards.schema import TABLES, Reject
 from clipshards.shards import ShardInfo
 from clipshards.tars import TarMember
+from manifests.hints import hint_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +321,7 @@ class _Join:
             "source": _known_sources(question.column("source"), kept.column("clip")),
             "category": question.column("category_canonical"),
             "format": question.column("format"),
-            "warnings": self._with_stale_sizes(kept),
+            "warnings": self._with_hints(kept),
         }
         return _table(columns | self._places_of_shown(self._number_of_shown[keep]), "examples")
 
@@ -380,21 +381,21 @@ class _Join:
         names = ("view", "shard", "offset_bytes", "length_bytes", "num_frames", "video_tokens")
         return {name: self.views.column(name).take(_numbers(rows)) for name in names}
 
-    def _with_stale_sizes(self, kept: pa.Table) -> Any:
-        """Warnings with `resolution-stale` added where a row's src_resolution is not the size of the clip."""
+    def _with_hints(self, kept: pa.Table) -> Any:
+        """Warnings of the rows, with those about their hints added."""
         infos = {outcome.clip: outcome.info for outcome in self._outcomes.values() if outcome.info}
         row_of_clip = pc.index_in(kept.column("clip"), pa.array(list(infos), pa.string()))
         heights = pa.array([info.height for info in infos.values()], pa.int32()).take(row_of_clip)
         widths = pa.array([info.width for info in infos.values()], pa.int32()).take(row_of_clip)
-        is_right = pc.and_(
-            pc.equal(kept.column("height_from_row"), heights), pc.equal(kept.column("width_from_row"), widths)
-        )
-        stale = np.flatnonzero(~pc.fill_null(is_right, False).to_numpy())
-        if not len(stale):
+        found = hint_warnings(kept, heights, widths, self._result.plan.profile.max_fps)
+        if not any(flags.any() for flags in found.values()):
             return kept.column("warnings")
         warnings = kept.column("warnings").to_pylist()
-        for row in stale:
-            warnings[row] = [*warnings[row], "resolution-stale"]
+        for word, flags in found.items():
+            for row in np.flatnonzero(flags).tolist():
+                # A size that could not be read has been named as such.
+                if not (word == "resolution-missing" and "resolution-bad" in warnings[row]):
+                    warnings[row] = [*warnings[row], word]
         return pa.array(warnings, TABLES["examples"].field("warnings").type)
 
     def questions(self) -> pa.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import math
 import re
 import threading
 import time
@@ -42,6 +43,8 @@ from clipshards.rendering import ClipJob, render_clip
 from clipshards.sampling import GRASP_TRAIN
 from clipshards.schema import Reject
 from clipshards.tars import TarMember, extract, index_tar
+from manifests.hints import hint_warnings
+from manifests.snapshot import write_table
 
 THEIR_WORDS: dict[str, tuple[str, ...]] = {
     "bad-json": ("row-not-json",),
@@ -216,7 +219,7 @@ def parse_annotations(case: Case) -> Answer:
     rows = questions.table.to_pylist()
     by_id = {row["id"]: row for row in rows}
     answer: Answer = {
-        "rows": list(by_id),
+        "rows": [key for key, row in by_id.items() if not row["warnings"]],
         "status": _status(questions.rejects),
         "answer_index": {key: row["answer_index"] for key, row in by_id.items()},
         "warn_rows": {key: ", ".join(row["warnings"]) for key, row in by_id.items() if row["warnings"]},
@@ -236,15 +239,22 @@ def parse_specs(case: Case) -> Answer:
     path = case.file("specs")
     examples = read_examples([("sft", path.name, path)])
     rows = examples.table.to_pylist()
-    warnings, kept = {}, []
-    for row, shown in zip(rows, examples.shown, strict=True):
-        clip = case.given.get("clips", {}).get(row["clip"])
-        kept.append(row["line"])
+    clips = case.given.get("clips", {})
+    sizes = [[clips[row["clip"]][side] for row in rows] for side in ("height", "width")]
+    heights, widths = (pa.array(side, pa.int32()) for side in sizes)
+    hints = hint_warnings(examples.table, heights, widths, GRASP_TRAIN.max_fps)
+    warnings: dict[str, list[str]] = {}
+    for number, row in enumerate(rows):
+        words = [*row["warnings"], *(word for word, flags in hints.items() if flags[number])]
+        if words:
+            warnings[str(row["line"])] = words
     _store(examples.table, case.work)
     return {
-        "rows_ok": kept,
+        "rows_ok": [row["line"] for row in rows],
         "status": _status([*examples.rejects, *warnings]),
-        "warn_lines": {str(line): ", ".join(words) for line, words in warnings.items()},
+        "warn_lines": {line: words[0] for line, words in warnings.items()},
+        "effective_fps": {str(row["line"]): GRASP_TRAIN.max_fps for row in rows},
+        "size_used": [heights[0].as_py(), widths[0].as_py()] if rows else None,
         **_rejected_lines(examples.rejects, path),
     }
 
@@ -336,6 +346,53 @@ def plan_epoch(case: Case) -> Answer:
         "shards_per_reader": [len(share) for share in readers],
         "samples_per_rank": list(plan.samples_of_rank),
     }
+
+
+def write_manifest(case: Case) -> Answer:
+    """Rows as a Parquet file with one explicit schema, read back."""
+    path = case.work / "table.parquet"
+    if "generator" in case.given:
+        return _write_long_texts(case, path)
+    rows = json.loads(case.file("rows").read_text())
+    rows = [{key: math.nan if value == "NaN" else value for key, value in row.items()} for row in rows]
+    kinds = {"id": pa.string(), "start_seconds": pa.float64(), "end_seconds": pa.float64(), "score": pa.float64()}
+    schema = pa.schema([(name, kinds[name]) for name in rows[0]])
+    table = pa.Table.from_pylist(rows, schema)
+    write_table(table, path, schema)
+    read_back = pq.read_table(path)
+    numbers = [name for name in schema.names if schema.field(name).type == pa.float64()]
+    return {
+        "status": "ok",
+        "type_of": {name: str(read_back.schema.field(name).type) for name in schema.names},
+        "null_count": {name: read_back.column(name).null_count for name in schema.names},
+        "nan_count": {name: int(np.isnan(_values(read_back, name)).sum()) for name in numbers},
+        "read_back_equal": all(
+            read_back.column(name).null_count == table.column(name).null_count
+            and (np.array_equal(_values(read_back, name), _values(table, name), equal_nan=True) if name in numbers
+                 else read_back.column(name).equals(table.column(name)))
+            for name in schema.names
+        ),
+    }  # fmt: skip
+
+
+def _write_long_texts(case: Case, path: Path) -> Answer:
+    """More text than Arrow's 32-bit offsets reach: at full size from one shared buffer, and at a small limit."""
+    generator, small = json.loads(case.file("generator").read_text()), case.given["small_limit"]
+    schema = pa.schema([("response", pa.string())])
+    text = pa.array(["x" * generator["bytes_per_value"]])
+    write_table(pa.table({"response": pa.chunked_array([text] * generator["rows"])}), path, schema)
+    num_rows = sum(batch.num_rows for batch in pq.ParquetFile(path).iter_batches(batch_size=64))
+    texts = pa.table({"response": ["x" * small["bytes_per_value"]] * small["rows"]})
+    write_table(texts, path, schema, row_group_bytes=small["limit"])
+    assert pq.read_table(path).equals(texts), "a table of small row groups gives other rows back"
+    file = pq.ParquetFile(path)
+    rows_of_groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    assert max(rows_of_groups) * small["bytes_per_value"] <= small["limit"], f"row groups of {rows_of_groups} rows"
+    return {"status": "ok", "n_rows": num_rows}
+
+
+def _values(table: pa.Table, name: str) -> Any:
+    return table.column(name).drop_null().to_numpy()
 
 
 def _read_questions(path: Path) -> Questions:
@@ -447,6 +504,6 @@ OPERATIONS: dict[str, Callable[[Case], Answer]] = {
     function.__name__: function
     for function in (
         probe_and_sample, extract_part, extract_parts, parse_annotations, parse_specs, join, make_keys,
-        check_shard, check_manifest, plan_epoch, verify_download, download,
+        check_shard, check_manifest, write_manifest, plan_epoch, verify_download, download,
     )
 }  # fmt: skip

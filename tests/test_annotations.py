@@ -89,7 +89,24 @@ def test_a_row_is_kept_as_it_stands(grasp: Recipe) -> None:
         "answer_index": 1,
         "response": "Bo at Ann.",
         "extra": None,
+        "warnings": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        (["A. red", "B. red"], ["duplicate-options"]),
+        (["A) red", "(B) red "], []),
+        (["(A) red", "(B) red "], ["duplicate-options"]),
+        (["red", "red"], ["duplicate-options"]),
+        (["A. red", "B. blue"], []),
+        (["1 apple", "2 apple"], []),
+    ],
+)
+def test_options_with_the_same_text_are_named(grasp: Recipe, options: list[str], warnings: list[str]) -> None:
+    row = read_one(grasp, options=options, answer="A")
+    assert (row["answer_index"], row["warnings"]) == (0, warnings)
 
 
 def test_no_rows_is_an_empty_table_of_the_schema(grasp: Recipe) -> None:

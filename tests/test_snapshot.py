@@ -32,7 +32,7 @@ from clipshards.tars import index_tar
 from manifests.card import quarantine_page
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
-from manifests.snapshot import Provenance, current_snapshot, publish, write_tables
+from manifests.snapshot import Provenance, current_snapshot, publish, write_table, write_tables
 from manifests.tables import Manifest, PartRecord, SplitResult, build_manifest, rows_by_clip
 
 PART = "train/part000.tar"
@@ -113,6 +113,7 @@ def _examples() -> Examples:
             "clip": shown[0].clip,
             "start_seconds": shown[0].start_seconds,
             "end_seconds": shown[0].end_seconds,
+            "fps_from_row": 2.0,
             "height_from_row": media.HEIGHT if number == 1 else 7,
             "width_from_row": media.WIDTH,
             "target": "A",
@@ -451,3 +452,14 @@ def test_text_of_the_data_cannot_break_out_of_the_page(manifest: Manifest) -> No
     table = pa.Table.from_pylist([row], TABLES["quarantine"])
     page = quarantine_page(replace(manifest, tables={**manifest.tables, "quarantine": table}))
     assert "row in `a.jsonl`, line 1: `'<script>' # title`" in page
+
+
+def test_row_groups_are_small_by_bytes_too(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    texts = ["x" * size for size in (10, 5_000, 10, 10, 20_000, 10, 3_000)]
+    table = pa.table({"id": range(7), "text": texts}, schema)
+    write_table(table, tmp_path / "t.parquet", schema, row_group_bytes=6_000)
+    file = pq.ParquetFile(tmp_path / "t.parquet")
+    groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
+    assert all(group.num_rows == 1 or group.nbytes <= 6_000 for group in groups) and len(groups) > 2
+    assert pa.concat_tables(groups).equals(table)
