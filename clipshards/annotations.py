@@ -266,7 +266,7 @@ def find_answer(answer: str, options: list[str]) -> int:
 
 def _has_duplicates(options: list[str]) -> bool:
     """Whether two options differ in nothing but their labels."""
-    if len({option[2:] for option in options}) == len(options):
+    if len({option[2:].strip() for option in options}) == len(options):
         return False  # nearly always: labels are two characters, `A.` or `A)`
     return len({_LABEL.sub("", option, 1).strip() for option in options}) < len(options)
 
