@@ -164,6 +164,22 @@ def _size_change(clip: Callable[[str], Path], path: Path) -> Path:
     return _written(path.with_suffix(".h264"), clip("h264_raw").read_bytes() + small.read_bytes())
 
 
+def _flat_matrix(clip: Callable[[str], Path], path: Path) -> Path:
+    """A display matrix that turns by no angle: all zeros, which squeeze each picture into a point."""
+    whole = bytearray(clip("rotated").read_bytes())
+    start = whole.index(b"tkhd") + 44
+    whole[start : start + 36] = bytes(36)
+    return _written(path.with_suffix(".mp4"), bytes(whole))
+
+
+def _no_size(clip: Callable[[str], Path], path: Path) -> Path:
+    """FLV keeps the frame size in the H.264 parameter set alone; here it is overwritten."""
+    whole = bytearray(clip("h264_flv").read_bytes())
+    start = whole.index(b"\x67\x64\x00")
+    whole[start : start + 16] = bytes(16)
+    return _written(path.with_suffix(".flv"), bytes(whole))
+
+
 def _sound_only(clip: Callable[[str], Path], path: Path) -> Path:
     path = path.with_suffix(".m4a")
     return _run(ffmpeg.input("sine=d=1", f="lavfi").output(str(path), acodec="aac"), path, None)
@@ -190,6 +206,8 @@ DERIVED: dict[str, Callable[[Callable[[str], Path], Path], Path]] = {
     "damaged": _damaged,
     "no_first_key": _no_first_key,
     "size_change": _size_change,
+    "flat_matrix": _flat_matrix,
+    "no_size": _no_size,
     "sound_only": _sound_only,
     "still": _still,
     "empty": lambda clip, path: _written(path.with_suffix(".mp4"), b""),
@@ -205,10 +223,12 @@ class ClipFolder:
 
     Args:
         folder: where to keep them; an existing folder is used again.
+        height: of the encoded clips; so is `width`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, height: int = HEIGHT, width: int = WIDTH) -> None:
         self.folder = folder
+        self._size = height, width
 
     def __call__(self, name: str) -> Path:
         made = sorted(self.folder.glob(f"{name}.*"))
@@ -217,7 +237,7 @@ class ClipFolder:
         if name in DERIVED:
             return DERIVED[name](self, self.folder / name)
         container, options = ENCODED[name]
-        return encode(self.folder / f"{name}.{container}", **options)
+        return encode(self.folder / f"{name}.{container}", *self._size, **options)
 
     def in_tar(self, name: str) -> tuple[Path, int, int]:
         """The clip as the second member of a tar: (tar, offset, size in bytes)."""

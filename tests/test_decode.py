@@ -131,6 +131,7 @@ def test_a_name_cannot_choose_a_protocol(clips: media.ClipFolder, tmp_path: Path
         ("text", "not-media"),
         ("playlist", "not-media"),
         ("no_moov", "moov-missing"),
+        ("no_size", "no-decodable-frames"),
         ("sound_only", "no-video-stream"),
         ("still", "not-a-video"),
     ],
@@ -183,6 +184,13 @@ def test_another_size_in_the_middle(clips: media.ClipFolder) -> None:
     kept = dict(clip.frames(range(clip.info.num_frames)))
     assert list(kept) == list(range(media.NUM_FRAMES))
     assert {failure.reason for failure in clip.failures.values()} == {"size-change"}
+
+
+def test_a_matrix_that_is_no_rotation_turns_nothing(clips: media.ClipFolder) -> None:
+    clip = _open(clips("flat_matrix"))
+    assert (clip.info.rotation, clip.info.height, clip.info.width) == (0, media.HEIGHT, media.WIDTH)
+    assert "rotated" not in clip.info.warnings
+    assert _numbers(clip, [0, 59]) == {0: 0, 59: 59}
 
 
 def test_indices_must_be_in_the_clip(clips: media.ClipFolder) -> None:

@@ -238,7 +238,9 @@ def _clip_info(
 ) -> ClipInfo:
     context = stream.codec_context
     height, width = (first_frame or context).height, (first_frame or context).width
-    rotation = round(first_frame.rotation / 90) * 90 if first_frame else 0
+    if not height or not width:
+        raise Rejected("no-decodable-frames", f"no frame size: {height}×{width} px in the header")
+    rotation = _rotation(first_frame) if first_frame else 0
     if rotation % 180:
         height, width = width, height
     num_frames = len(table.frame_packets)
@@ -263,6 +265,11 @@ def _clip_info(
         is_truncated=is_truncated,
         warnings=tuple(word for word, applies in warnings.items() if applies),
     )
+
+
+def _rotation(frame: VideoFrame) -> int:
+    """Degrees as a multiple of 90; a matrix that is no rotation, for which PyAV gives no angle, turns nothing."""
+    return round(frame.rotation / 90) * 90 if abs(frame.rotation) <= 180 else 0
 
 
 def _frames_per_second(stream: VideoStream, table: PacketTable) -> float:
