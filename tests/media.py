@@ -180,6 +180,15 @@ def _no_size(clip: Callable[[str], Path], path: Path) -> Path:
     return _written(path.with_suffix(".flv"), bytes(whole))
 
 
+def _late_sound(clip: Callable[[str], Path], path: Path) -> Path:
+    """Shown five times; in front of the last tag the first sound, of which the header says nothing."""
+    path = copy(clip("h264_flv"), path.with_suffix(".flv"), {"stream_loop": 4})
+    whole = path.read_bytes()
+    last_tag = len(whole) - 4 - int.from_bytes(whole[-4:], "big")
+    sound = b"\x08" + (4).to_bytes(3, "big") + bytes(7) + b"\xaf\x00\x12\x10" + (15).to_bytes(4, "big")
+    return _written(path, whole[:last_tag] + sound + whole[last_tag:])
+
+
 def _sound_only(clip: Callable[[str], Path], path: Path) -> Path:
     path = path.with_suffix(".m4a")
     return _run(ffmpeg.input("sine=d=1", f="lavfi").output(str(path), acodec="aac"), path, None)
@@ -208,6 +217,7 @@ DERIVED: dict[str, Callable[[Callable[[str], Path], Path], Path]] = {
     "size_change": _size_change,
     "flat_matrix": _flat_matrix,
     "no_size": _no_size,
+    "late_sound": _late_sound,
     "sound_only": _sound_only,
     "still": _still,
     "empty": lambda clip, path: _written(path.with_suffix(".mp4"), b""),

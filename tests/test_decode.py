@@ -186,6 +186,14 @@ def test_another_size_in_the_middle(clips: media.ClipFolder) -> None:
     assert {failure.reason for failure in clip.failures.values()} == {"size-change"}
 
 
+def test_a_stream_that_appears_late_is_no_end(clips: media.ClipFolder) -> None:
+    clip = _open(clips("late_sound"))
+    assert clip.info.num_frames == 5 * media.NUM_FRAMES
+    assert not clip.info.is_truncated
+    assert _numbers(clip, [0, 61, 299]) == {0: 0, 61: 1, 299: 59}
+    assert clip.failures == {}
+
+
 def test_a_matrix_that_is_no_rotation_turns_nothing(clips: media.ClipFolder) -> None:
     clip = _open(clips("flat_matrix"))
     assert (clip.info.rotation, clip.info.height, clip.info.width) == (0, media.HEIGHT, media.WIDTH)

@@ -9,6 +9,7 @@ does not show (edit lists, VP8/VP9 reference pictures) are no frames.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -136,8 +137,14 @@ def _has_split_runs(container: InputContainer, stream: VideoStream, extent: Exte
 
 
 def media_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """Packets of one stream in decode order, without the empty one by which PyAV marks the end."""
-    return (packet for packet in container.demux(stream) if packet.size > 0)
+    """Packets of one stream in decode order, without the empty one by which PyAV marks the end.
+
+    PyAV looks up each stream once more at the end, and fails on those that appeared while it read.
+    """
+    with suppress(IndexError):
+        for packet in container.demux(stream):
+            if packet.size > 0:
+                yield packet
 
 
 def has_leading_pictures(table: PacketTable) -> bool:
