@@ -189,6 +189,12 @@ def _late_sound(clip: Callable[[str], Path], path: Path) -> Path:
     return _written(path, whole[:last_tag] + sound + whole[last_tag:])
 
 
+def _matrix(number: int) -> Callable[[Callable[[str], Path], Path], Path]:
+    """Tagged with matrix coefficients `number` of H.273; the pixels are as before."""
+    options = {"bsf:v": f"h264_metadata=matrix_coefficients={number}"}
+    return lambda clip, path: copy(clip("h264_short_gop"), path.with_suffix(".mp4"), {}, **options)
+
+
 def _sound_only(clip: Callable[[str], Path], path: Path) -> Path:
     path = path.with_suffix(".m4a")
     return _run(ffmpeg.input("sine=d=1", f="lavfi").output(str(path), acodec="aac"), path, None)
@@ -218,6 +224,8 @@ DERIVED: dict[str, Callable[[Callable[[str], Path], Path], Path]] = {
     "flat_matrix": _flat_matrix,
     "no_size": _no_size,
     "late_sound": _late_sound,
+    "reserved_matrix": _matrix(3),
+    "ictcp_matrix": _matrix(14),
     "sound_only": _sound_only,
     "still": _still,
     "empty": lambda clip, path: _written(path.with_suffix(".mp4"), b""),

@@ -194,6 +194,25 @@ def test_a_stream_that_appears_late_is_no_end(clips: media.ClipFolder) -> None:
     assert clip.failures == {}
 
 
+def test_a_reserved_colour_matrix_is_none(clips: media.ClipFolder) -> None:
+    indices = [0, 31, 59]
+    plain = dict(_open(clips("h264_short_gop")).frames(indices))
+    frames = dict(_open(clips("reserved_matrix")).frames(indices))
+    expected = decord.VideoReader(str(clips("reserved_matrix"))).get_batch(indices).asnumpy()
+    for index, rgb in zip(indices, expected, strict=True):
+        np.testing.assert_array_equal(frames[index], plain[index])
+        np.testing.assert_array_equal(frames[index], rgb)
+
+
+def test_colours_that_cannot_be_converted(clips: media.ClipFolder) -> None:
+    clip = _open(clips("ictcp_matrix"))
+    assert _numbers(clip, [3, 50]) == {}
+    assert {index: failure.reason for index, failure in clip.failures.items()} == dict.fromkeys(
+        [3, 50], "codec-unsupported"
+    )
+    assert "yuv420p, matrix 14" in clip.failures[3].detail
+
+
 def test_a_matrix_that_is_no_rotation_turns_nothing(clips: media.ClipFolder) -> None:
     clip = _open(clips("flat_matrix"))
     assert (clip.info.rotation, clip.info.height, clip.info.width) == (0, media.HEIGHT, media.WIDTH)
