@@ -6,6 +6,7 @@ moves, so that the encoders predict. Built with the ffmpeg of imageio-ffmpeg, on
 
 from __future__ import annotations
 
+import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,14 @@ def _no_size(clip: Callable[[str], Path], path: Path) -> Path:
     return _written(path.with_suffix(".flv"), bytes(whole))
 
 
+def _negative_rate(clip: Callable[[str], Path], path: Path) -> Path:
+    """An FLV whose metadata say −25 frames a second."""
+    whole = bytearray(clip("h264_flv").read_bytes())
+    start = whole.index(b"framerate\0") + 10
+    whole[start : start + 8] = struct.pack(">d", -25.0)
+    return _written(path.with_suffix(".flv"), bytes(whole))
+
+
 def _late_sound(clip: Callable[[str], Path], path: Path) -> Path:
     """Shown five times; in front of the last tag the first sound, of which the header says nothing."""
     path = copy(clip("h264_flv"), path.with_suffix(".flv"), {"stream_loop": 4})
@@ -223,6 +232,7 @@ DERIVED: dict[str, Callable[[Callable[[str], Path], Path], Path]] = {
     "size_change": _size_change,
     "flat_matrix": _flat_matrix,
     "no_size": _no_size,
+    "negative_rate": _negative_rate,
     "late_sound": _late_sound,
     "reserved_matrix": _matrix(3),
     "ictcp_matrix": _matrix(14),

@@ -194,6 +194,12 @@ def test_a_stream_that_appears_late_is_no_end(clips: media.ClipFolder) -> None:
     assert clip.failures == {}
 
 
+def test_a_rate_is_positive_whatever_the_header_says(clips: media.ClipFolder) -> None:
+    info = _open(clips("negative_rate")).info
+    assert info.fps == pytest.approx(media.FPS, rel=0.01)
+    assert info.duration_seconds == pytest.approx(media.NUM_FRAMES / media.FPS, rel=0.01)
+
+
 def test_a_reserved_colour_matrix_is_none(clips: media.ClipFolder) -> None:
     indices = [0, 31, 59]
     plain = dict(_open(clips("h264_short_gop")).frames(indices))

@@ -281,9 +281,9 @@ def _rotation(frame: VideoFrame) -> int:
 
 def _frames_per_second(stream: VideoStream, table: PacketTable) -> float:
     """The stream's average rate; without one what FFmpeg guesses, else what the times say."""
-    rate = stream.average_rate or stream.guessed_rate or stream.base_rate
-    if rate:
-        return float(rate)
+    for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
+        if rate and rate > 0:  # a damaged header can say −25
+            return float(rate)
     times = np.sort(table.pts[table.frame_packets])
     span_ticks = int(times[-1] - times[0])
     if not span_ticks or not stream.time_base:
