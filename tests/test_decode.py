@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+import av.error
 import decord
 import media
 import numpy as np
 import pytest
+from av.container.input import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
 
 from clipshards.decode.cpu import Clip, open_clip
 from clipshards.decode.media import Extent
 from clipshards.decode.plan import Run, governing_key, plan_runs
-from clipshards.decode.probe import PacketTable
+from clipshards.decode.probe import PacketTable, media_packets
 from clipshards.errors import Rejected
 from clipshards.schema import REASONS
 
@@ -192,6 +198,31 @@ def test_a_stream_that_appears_late_is_no_end(clips: media.ClipFolder) -> None:
     assert not clip.info.is_truncated
     assert _numbers(clip, [0, 61, 299]) == {0: 0, 61: 1, 299: 59}
     assert clip.failures == {}
+
+
+@pytest.mark.parametrize("name", ["h264_avi", "rotated"])
+def test_what_came_before_an_error_of_the_container(
+    clips: media.ClipFolder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    whole = _open(clips(name))
+    expected = dict(whole.frames(range(30)))
+
+    def first_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+        yield from islice(media_packets(container, stream), 40)
+        raise av.error.InvalidDataError(1, "Invalid data found")
+
+    monkeypatch.setattr("clipshards.decode.probe.media_packets", first_packets)
+    monkeypatch.setattr("clipshards.decode.cpu.media_packets", first_packets)
+    clip = _open(clips(name))
+    assert clip.info.is_truncated
+    assert clip.info.num_frames == 40
+    assert set(clip.info.warnings) == {*whole.info.warnings, "truncated-media"}
+    same = ("rotation", "height", "width", "pix_fmt")
+    assert all(getattr(clip.info, field) == getattr(whole.info, field) for field in same)
+    frames = dict(clip.frames(range(30)))
+    assert list(frames) == list(expected)
+    for index, rgb in frames.items():
+        np.testing.assert_array_equal(rgb, expected[index])
 
 
 def test_a_rate_is_positive_whatever_the_header_says(clips: media.ClipFolder) -> None:

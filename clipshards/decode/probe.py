@@ -99,12 +99,7 @@ def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
     """
     with open_media(extent) as container:
         stream = video_stream(container)
-        rows: list[_Row] = []
-        demux_error = ""
-        try:
-            first_frame = _read_packets(container, stream, rows)
-        except MEDIA_ERRORS as error:
-            first_frame, demux_error = None, describe(error)
+        rows, first_frame, demux_error = _read_packets(container, stream)
         if not rows:
             raise Rejected("no-decodable-frames", f"no packets in the video stream; {demux_error}".strip("; "))
         if all(row.is_encrypted for row in rows):
@@ -158,19 +153,25 @@ def has_leading_pictures(table: PacketTable) -> bool:
     return bool((table.pts[frames] < table.pts[keys[preceding]]).any())
 
 
-def _read_packets(container: InputContainer, stream: VideoStream, rows: list[_Row]) -> VideoFrame | None:
-    """Append a row a packet to `rows` (so that they outlive an error); the first picture, if there is one."""
+def _read_packets(container: InputContainer, stream: VideoStream) -> tuple[list[_Row], VideoFrame | None, str]:
+    """A row a packet; the first picture, if there is one; the words of the error that ended it, if any."""
+    rows: list[_Row] = []
     first_frame, attempts = None, 0
     codec = stream.codec_context.name
-    for packet in media_packets(container, stream):
-        is_encrypted = packet.has_sidedata("encryption_info")
-        is_hidden = _is_reference_only(codec, packet)
-        row = _Row(packet.pts, packet.is_keyframe, packet.is_discard, is_hidden, packet.is_corrupt, is_encrypted)
-        rows.append(row)
-        if first_frame is None and row.is_key and not is_encrypted and attempts < _FIRST_FRAME_ATTEMPTS:
-            attempts += 1
-            first_frame = _decode_alone(stream, packet)
-    return first_frame
+    try:
+        for packet in media_packets(container, stream):
+            is_encrypted = packet.has_sidedata("encryption_info")
+            is_hidden = _is_reference_only(codec, packet)
+            row = _Row(
+                packet.pts, packet.is_keyframe, packet.is_discard, is_hidden, packet.is_corrupt, is_encrypted
+            )
+            rows.append(row)
+            if first_frame is None and row.is_key and not is_encrypted and attempts < _FIRST_FRAME_ATTEMPTS:
+                attempts += 1
+                first_frame = _decode_alone(stream, packet)
+    except MEDIA_ERRORS as error:
+        return rows, first_frame, describe(error)
+    return rows, first_frame, ""
 
 
 def _decode_alone(stream: VideoStream, packet: Packet[VideoStream]) -> VideoFrame | None:
@@ -225,8 +226,9 @@ def _number_by_decoding(extent: Extent, num_packets: int) -> tuple[npt.NDArray[n
     with open_media(extent) as container:
         stream = video_stream(container)
         decoder = Decoder(stream)
-        for position, packet in enumerate(media_packets(container, stream)):
-            output_order += [output.packet for output in decoder.feed(packet, position)]
+        with suppress(*MEDIA_ERRORS):  # the first pass ended there as well, and said so
+            for position, packet in enumerate(media_packets(container, stream)):
+                output_order += [output.packet for output in decoder.feed(packet, position)]
         output_order += [output.packet for output in decoder.drain()]
     rank = np.zeros(num_packets, np.int64)
     is_shown = np.zeros(num_packets, np.bool_)
