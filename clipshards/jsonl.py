@@ -111,6 +111,7 @@ def _explain(text: bytes, error: Exception) -> NoReturn:
     except (ValueError, RecursionError):
         raise Rejected("row-not-json", f"{error}") from None
     if place := _find_not_finite(value, ""):
+        place = place.encode("utf-8", "backslashreplace").decode()  # a key may hold half a surrogate
         raise Rejected("bad-number", f"{place} is no number of JSON")
     raise Rejected("row-not-json", f"{error}")
 

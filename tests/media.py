@@ -6,6 +6,7 @@ moves, so that the encoders predict. Built with the ffmpeg of imageio-ffmpeg, on
 
 from __future__ import annotations
 
+import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -164,6 +165,45 @@ def _size_change(clip: Callable[[str], Path], path: Path) -> Path:
     return _written(path.with_suffix(".h264"), clip("h264_raw").read_bytes() + small.read_bytes())
 
 
+def _flat_matrix(clip: Callable[[str], Path], path: Path) -> Path:
+    """A display matrix that turns by no angle: all zeros, which squeeze each picture into a point."""
+    whole = bytearray(clip("rotated").read_bytes())
+    start = whole.index(b"tkhd") + 44
+    whole[start : start + 36] = bytes(36)
+    return _written(path.with_suffix(".mp4"), bytes(whole))
+
+
+def _no_size(clip: Callable[[str], Path], path: Path) -> Path:
+    """FLV keeps the frame size in the H.264 parameter set alone; here it is overwritten."""
+    whole = bytearray(clip("h264_flv").read_bytes())
+    start = whole.index(b"\x67\x64\x00")
+    whole[start : start + 16] = bytes(16)
+    return _written(path.with_suffix(".flv"), bytes(whole))
+
+
+def _negative_rate(clip: Callable[[str], Path], path: Path) -> Path:
+    """An FLV whose metadata say −25 frames a second."""
+    whole = bytearray(clip("h264_flv").read_bytes())
+    start = whole.index(b"framerate\0") + 10
+    whole[start : start + 8] = struct.pack(">d", -25.0)
+    return _written(path.with_suffix(".flv"), bytes(whole))
+
+
+def _late_sound(clip: Callable[[str], Path], path: Path) -> Path:
+    """Shown five times; in front of the last tag the first sound, of which the header says nothing."""
+    path = copy(clip("h264_flv"), path.with_suffix(".flv"), {"stream_loop": 4})
+    whole = path.read_bytes()
+    last_tag = len(whole) - 4 - int.from_bytes(whole[-4:], "big")
+    sound = b"\x08" + (4).to_bytes(3, "big") + bytes(7) + b"\xaf\x00\x12\x10" + (15).to_bytes(4, "big")
+    return _written(path, whole[:last_tag] + sound + whole[last_tag:])
+
+
+def _matrix(number: int) -> Callable[[Callable[[str], Path], Path], Path]:
+    """Tagged with matrix coefficients `number` of H.273; the pixels are as before."""
+    options = {"bsf:v": f"h264_metadata=matrix_coefficients={number}"}
+    return lambda clip, path: copy(clip("h264_short_gop"), path.with_suffix(".mp4"), {}, **options)
+
+
 def _sound_only(clip: Callable[[str], Path], path: Path) -> Path:
     path = path.with_suffix(".m4a")
     return _run(ffmpeg.input("sine=d=1", f="lavfi").output(str(path), acodec="aac"), path, None)
@@ -190,6 +230,12 @@ DERIVED: dict[str, Callable[[Callable[[str], Path], Path], Path]] = {
     "damaged": _damaged,
     "no_first_key": _no_first_key,
     "size_change": _size_change,
+    "flat_matrix": _flat_matrix,
+    "no_size": _no_size,
+    "negative_rate": _negative_rate,
+    "late_sound": _late_sound,
+    "reserved_matrix": _matrix(3),
+    "ictcp_matrix": _matrix(14),
     "sound_only": _sound_only,
     "still": _still,
     "empty": lambda clip, path: _written(path.with_suffix(".mp4"), b""),
@@ -205,10 +251,12 @@ class ClipFolder:
 
     Args:
         folder: where to keep them; an existing folder is used again.
+        height: of the encoded clips; so is `width`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, height: int = HEIGHT, width: int = WIDTH) -> None:
         self.folder = folder
+        self._size = height, width
 
     def __call__(self, name: str) -> Path:
         made = sorted(self.folder.glob(f"{name}.*"))
@@ -217,7 +265,7 @@ class ClipFolder:
         if name in DERIVED:
             return DERIVED[name](self, self.folder / name)
         container, options = ENCODED[name]
-        return encode(self.folder / f"{name}.{container}", **options)
+        return encode(self.folder / f"{name}.{container}", *self._size, **options)
 
     def in_tar(self, name: str) -> tuple[Path, int, int]:
         """The clip as the second member of a tar: (tar, offset, size in bytes)."""

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+import av.error
 import decord
 import media
 import numpy as np
 import pytest
+from av.container.input import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
 
 from clipshards.decode.cpu import Clip, open_clip
 from clipshards.decode.media import Extent
 from clipshards.decode.plan import Run, governing_key, plan_runs
-from clipshards.decode.probe import PacketTable
+from clipshards.decode.probe import PacketTable, media_packets
 from clipshards.errors import Rejected
 from clipshards.schema import REASONS
 
@@ -131,6 +137,7 @@ def test_a_name_cannot_choose_a_protocol(clips: media.ClipFolder, tmp_path: Path
         ("text", "not-media"),
         ("playlist", "not-media"),
         ("no_moov", "moov-missing"),
+        ("no_size", "no-decodable-frames"),
         ("sound_only", "no-video-stream"),
         ("still", "not-a-video"),
     ],
@@ -183,6 +190,71 @@ def test_another_size_in_the_middle(clips: media.ClipFolder) -> None:
     kept = dict(clip.frames(range(clip.info.num_frames)))
     assert list(kept) == list(range(media.NUM_FRAMES))
     assert {failure.reason for failure in clip.failures.values()} == {"size-change"}
+
+
+def test_a_stream_that_appears_late_is_no_end(clips: media.ClipFolder) -> None:
+    clip = _open(clips("late_sound"))
+    assert clip.info.num_frames == 5 * media.NUM_FRAMES
+    assert not clip.info.is_truncated
+    assert _numbers(clip, [0, 61, 299]) == {0: 0, 61: 1, 299: 59}
+    assert clip.failures == {}
+
+
+@pytest.mark.parametrize("name", ["h264_avi", "rotated"])
+def test_what_came_before_an_error_of_the_container(
+    clips: media.ClipFolder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    whole = _open(clips(name))
+    expected = dict(whole.frames(range(30)))
+
+    def first_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+        yield from islice(media_packets(container, stream), 40)
+        raise av.error.InvalidDataError(1, "Invalid data found")
+
+    monkeypatch.setattr("clipshards.decode.probe.media_packets", first_packets)
+    monkeypatch.setattr("clipshards.decode.cpu.media_packets", first_packets)
+    clip = _open(clips(name))
+    assert clip.info.is_truncated
+    assert clip.info.num_frames == 40
+    assert set(clip.info.warnings) == {*whole.info.warnings, "truncated-media"}
+    same = ("rotation", "height", "width", "pix_fmt")
+    assert all(getattr(clip.info, field) == getattr(whole.info, field) for field in same)
+    frames = dict(clip.frames(range(30)))
+    assert list(frames) == list(expected)
+    for index, rgb in frames.items():
+        np.testing.assert_array_equal(rgb, expected[index])
+
+
+def test_a_rate_is_positive_whatever_the_header_says(clips: media.ClipFolder) -> None:
+    info = _open(clips("negative_rate")).info
+    assert info.fps == pytest.approx(media.FPS, rel=0.01)
+    assert info.duration_seconds == pytest.approx(media.NUM_FRAMES / media.FPS, rel=0.01)
+
+
+def test_a_reserved_colour_matrix_is_none(clips: media.ClipFolder) -> None:
+    indices = [0, 31, 59]
+    plain = dict(_open(clips("h264_short_gop")).frames(indices))
+    frames = dict(_open(clips("reserved_matrix")).frames(indices))
+    expected = decord.VideoReader(str(clips("reserved_matrix"))).get_batch(indices).asnumpy()
+    for index, rgb in zip(indices, expected, strict=True):
+        np.testing.assert_array_equal(frames[index], plain[index])
+        np.testing.assert_array_equal(frames[index], rgb)
+
+
+def test_colours_that_cannot_be_converted(clips: media.ClipFolder) -> None:
+    clip = _open(clips("ictcp_matrix"))
+    assert _numbers(clip, [3, 50]) == {}
+    assert {index: failure.reason for index, failure in clip.failures.items()} == dict.fromkeys(
+        [3, 50], "codec-unsupported"
+    )
+    assert "yuv420p, matrix 14" in clip.failures[3].detail
+
+
+def test_a_matrix_that_is_no_rotation_turns_nothing(clips: media.ClipFolder) -> None:
+    clip = _open(clips("flat_matrix"))
+    assert (clip.info.rotation, clip.info.height, clip.info.width) == (0, media.HEIGHT, media.WIDTH)
+    assert "rotated" not in clip.info.warnings
+    assert _numbers(clip, [0, 59]) == {0: 0, 59: 59}
 
 
 def test_indices_must_be_in_the_clip(clips: media.ClipFolder) -> None:

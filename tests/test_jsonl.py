@@ -75,6 +75,13 @@ def test_number_that_is_none(text: bytes, place: str) -> None:
     assert place in caught.value.detail
 
 
+def test_detail_is_text_though_the_key_is_none() -> None:
+    with pytest.raises(Rejected) as caught:
+        parse_json(b'{"\\ud800": NaN}')
+    assert caught.value.reason == "bad-number"
+    assert caught.value.detail.encode().startswith(rb"\ud800 (nan)")
+
+
 @pytest.mark.parametrize(
     "text",
     [

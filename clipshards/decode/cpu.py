@@ -26,6 +26,9 @@ from clipshards.decode.probe import ClipInfo, PacketTable, media_packets, probe
 from clipshards.errors import Rejected
 from clipshards.images import Rgb
 
+_UNSPECIFIED_MATRIX, _RESERVED_MATRIX = 2, 3
+"""The second says no more than the first, but FFmpeg 8, unlike decord's, does not convert such a frame."""
+
 
 def open_clip(extent: Extent) -> Clip:
     """Probe a clip.
@@ -96,7 +99,7 @@ class Clip:
                 continue
             if index != missing[0] or decoding.flaw(output):
                 return
-            yield missing.popleft(), decoding.rgb(output)
+            yield from self._shown(missing.popleft(), output, decoding)
 
     def _full_pass(self, missing: deque[int]) -> Iterator[tuple[int, Rgb]]:
         """Decode all packets up to the last one needed; empties `missing`."""
@@ -114,9 +117,19 @@ class Clip:
             if flaw := decoding.flaw(output):
                 self._fail(index, *flaw)
             else:
-                yield index, decoding.rgb(output)
+                yield from self._shown(index, output, decoding)
         while missing:
             self._fail_absent(missing.popleft(), decoding.damage, num_outputs)
+
+    def _shown(self, index: int, output: Output, decoding: _Decoding) -> Iterator[tuple[int, Rgb]]:
+        """The frame as RGB, if its colours can be converted."""
+        try:
+            rgb = decoding.rgb(output)
+        except MEDIA_ERRORS as error:
+            colours = f"{output.frame.format.name}, matrix {output.frame.colorspace:d}"
+            self._fail(index, "codec-unsupported", f"no conversion of {colours} to RGB, {describe(error)}")
+        else:
+            yield index, rgb
 
     def _fail(self, index: int, reason: str, words: str) -> None:
         detail = f"frame {index} of {self.info.num_frames}" + (f": {words}" if words else "")
@@ -199,5 +212,7 @@ class _Decoding:
 
         swscale to rgb24 without a change of size gives decord's values exactly on 8-bit clips.
         """
+        if output.frame.colorspace == _RESERVED_MATRIX:
+            output.frame.colorspace = _UNSPECIFIED_MATRIX
         rgb = self._to_rgb24.reformat(output.frame, format="rgb24").to_ndarray()
         return np.ascontiguousarray(np.rot90(rgb, self._clip.info.rotation // 90), np.uint8)

@@ -9,6 +9,7 @@ does not show (edit lists, VP8/VP9 reference pictures) are no frames.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,12 +99,7 @@ def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
     """
     with open_media(extent) as container:
         stream = video_stream(container)
-        rows: list[_Row] = []
-        demux_error = ""
-        try:
-            first_frame = _read_packets(container, stream, rows)
-        except MEDIA_ERRORS as error:
-            first_frame, demux_error = None, describe(error)
+        rows, first_frame, demux_error = _read_packets(container, stream)
         if not rows:
             raise Rejected("no-decodable-frames", f"no packets in the video stream; {demux_error}".strip("; "))
         if all(row.is_encrypted for row in rows):
@@ -136,8 +132,14 @@ def _has_split_runs(container: InputContainer, stream: VideoStream, extent: Exte
 
 
 def media_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """Packets of one stream in decode order, without the empty one by which PyAV marks the end."""
-    return (packet for packet in container.demux(stream) if packet.size > 0)
+    """Packets of one stream in decode order, without the empty one by which PyAV marks the end.
+
+    PyAV looks up each stream once more at the end, and fails on those that appeared while it read.
+    """
+    with suppress(IndexError):
+        for packet in container.demux(stream):
+            if packet.size > 0:
+                yield packet
 
 
 def has_leading_pictures(table: PacketTable) -> bool:
@@ -151,19 +153,25 @@ def has_leading_pictures(table: PacketTable) -> bool:
     return bool((table.pts[frames] < table.pts[keys[preceding]]).any())
 
 
-def _read_packets(container: InputContainer, stream: VideoStream, rows: list[_Row]) -> VideoFrame | None:
-    """Append a row a packet to `rows` (so that they outlive an error); the first picture, if there is one."""
+def _read_packets(container: InputContainer, stream: VideoStream) -> tuple[list[_Row], VideoFrame | None, str]:
+    """A row a packet; the first picture, if there is one; the words of the error that ended it, if any."""
+    rows: list[_Row] = []
     first_frame, attempts = None, 0
     codec = stream.codec_context.name
-    for packet in media_packets(container, stream):
-        is_encrypted = packet.has_sidedata("encryption_info")
-        is_hidden = _is_reference_only(codec, packet)
-        row = _Row(packet.pts, packet.is_keyframe, packet.is_discard, is_hidden, packet.is_corrupt, is_encrypted)
-        rows.append(row)
-        if first_frame is None and row.is_key and not is_encrypted and attempts < _FIRST_FRAME_ATTEMPTS:
-            attempts += 1
-            first_frame = _decode_alone(stream, packet)
-    return first_frame
+    try:
+        for packet in media_packets(container, stream):
+            is_encrypted = packet.has_sidedata("encryption_info")
+            is_hidden = _is_reference_only(codec, packet)
+            row = _Row(
+                packet.pts, packet.is_keyframe, packet.is_discard, is_hidden, packet.is_corrupt, is_encrypted
+            )
+            rows.append(row)
+            if first_frame is None and row.is_key and not is_encrypted and attempts < _FIRST_FRAME_ATTEMPTS:
+                attempts += 1
+                first_frame = _decode_alone(stream, packet)
+    except MEDIA_ERRORS as error:
+        return rows, first_frame, describe(error)
+    return rows, first_frame, ""
 
 
 def _decode_alone(stream: VideoStream, packet: Packet[VideoStream]) -> VideoFrame | None:
@@ -218,8 +226,9 @@ def _number_by_decoding(extent: Extent, num_packets: int) -> tuple[npt.NDArray[n
     with open_media(extent) as container:
         stream = video_stream(container)
         decoder = Decoder(stream)
-        for position, packet in enumerate(media_packets(container, stream)):
-            output_order += [output.packet for output in decoder.feed(packet, position)]
+        with suppress(*MEDIA_ERRORS):  # the first pass ended there as well, and said so
+            for position, packet in enumerate(media_packets(container, stream)):
+                output_order += [output.packet for output in decoder.feed(packet, position)]
         output_order += [output.packet for output in decoder.drain()]
     rank = np.zeros(num_packets, np.int64)
     is_shown = np.zeros(num_packets, np.bool_)
@@ -238,7 +247,9 @@ def _clip_info(
 ) -> ClipInfo:
     context = stream.codec_context
     height, width = (first_frame or context).height, (first_frame or context).width
-    rotation = round(first_frame.rotation / 90) * 90 if first_frame else 0
+    if not height or not width:
+        raise Rejected("no-decodable-frames", f"no frame size: {height}×{width} px in the header")
+    rotation = _rotation(first_frame) if first_frame else 0
     if rotation % 180:
         height, width = width, height
     num_frames = len(table.frame_packets)
@@ -265,11 +276,16 @@ def _clip_info(
     )
 
 
+def _rotation(frame: VideoFrame) -> int:
+    """Degrees as a multiple of 90; a matrix that is no rotation, for which PyAV gives no angle, turns nothing."""
+    return round(frame.rotation / 90) * 90 if abs(frame.rotation) <= 180 else 0
+
+
 def _frames_per_second(stream: VideoStream, table: PacketTable) -> float:
     """The stream's average rate; without one what FFmpeg guesses, else what the times say."""
-    rate = stream.average_rate or stream.guessed_rate or stream.base_rate
-    if rate:
-        return float(rate)
+    for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
+        if rate and rate > 0:  # a damaged header can say −25
+            return float(rate)
     times = np.sort(table.pts[table.frame_packets])
     span_ticks = int(times[-1] - times[0])
     if not span_ticks or not stream.time_base:
