@@ -30,7 +30,6 @@ REASONS: dict[str, str] = {
     "file-missing": "The file is not in the repository.",
     "no-access": "The Hub does not let this token in.",
     "source-missing": "The Hub knows no such data set or revision.",
-    "no-space": "The disk is full.",
     "tar-damaged": "A tar header is damaged, or the archive ends too early.",
     "tar-compressed": "A compressed archive under a tar's name.",
     "data-after-end-mark": "Bytes that are no tar members follow the end mark.",

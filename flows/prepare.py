@@ -53,7 +53,7 @@ from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_r
 from clipshards.tars import TarIndex, TarMember
 from flows.console import Reporter, current
 from flows.settings import Settings, make_settings
-from manifests.kept import kept_frames
+from manifests.kept import kept_frames, known_parts
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
 from manifests.snapshot import Provenance
@@ -189,6 +189,7 @@ class _Preparation:
         for state in states:
             self._settle(state)
         manifest = self._join(states)
+        manifest.warnings += [("part-removed-upstream", path) for path in self._removed_parts(states)]
         return self._publish(listing, states, manifest)
 
     # -- rows
@@ -427,6 +428,15 @@ class _Preparation:
             )
         return summary(snapshot, manifest, self._reporter)
 
+    def _removed_parts(self, states: list[_SplitState]) -> list[str]:
+        """Parts of the last snapshot that the source no longer has, unless their bytes go by another name."""
+        if self._settings.selection():
+            return []
+        hashes = {sha256 for state in states for sha256 in state.hashes.values()}
+        present = {file.path for file in self._listing.files}
+        before = known_parts(self._settings.out)
+        return sorted(path for path, sha256 in before.items() if path not in present and sha256 not in hashes)
+
     # -- progress
 
     def _advance(self, stage: str) -> Callable[[int], None]:
@@ -446,6 +456,7 @@ def summary(snapshot: Path, manifest: Manifest, reporter: Reporter) -> dict[str,
         "snapshot": str(snapshot),
         **manifest.counts,
         "rejects": dict(sorted(manifest.reasons.items())),
+        "warnings": [f"{word}: {what}" for word, what in manifest.warnings],
         "decoded_clips": reporter.num_decoded,
         "seconds": {name: round(stage.seconds(), 2) for name, stage in reporter.stages.items()},
     }

@@ -163,6 +163,15 @@ def kept_frames(
     return KeptFrames(folder, clips)
 
 
+def known_parts(out: Path) -> dict[str, str]:
+    """The parts of the current snapshot, with the sha256 of each; {} when there is none."""
+    try:
+        folder = current_snapshot(out)
+    except UsageError:
+        return {}
+    return {row["part"]: row["sha256"] for row in _rows(folder, "parts")}
+
+
 def _samples(folder: Path) -> dict[str, dict[str, _Sample]]:
     samples: dict[str, dict[str, _Sample]] = defaultdict(dict)
     table = pq.read_table(folder / "manifests" / "views.parquet")

@@ -138,6 +138,7 @@ def publish(
         **asdict(provenance),
         "counts": manifest.counts,
         "reasons": dict(sorted(manifest.reasons.items())),
+        "warnings": manifest.warnings,
         "files": files,
     }
     text = json.dumps(dataset, indent=1, ensure_ascii=False) + "\n"

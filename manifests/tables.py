@@ -24,6 +24,8 @@ from clipshards.schema import TABLES, Reject
 from clipshards.shards import ShardInfo
 from clipshards.tars import TarMember
 from manifests.hints import hint_warnings
+from manifests.leaks import WORD as LEAK
+from manifests.leaks import find_leaks, mark_leaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Manifest:
     """Sizes of the tables, frames, bytes, lost clips and rows."""
     reasons: dict[str, int]
     """Quarantined things by reason."""
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    """What concerns the data set as a whole: a word of `schema.WARNINGS`, and a sentence."""
 
     def rejected_share(self) -> float:
         """The larger of the shares of lost clips and of lost rows."""
@@ -100,7 +104,22 @@ def build_manifest(results: Sequence[SplitResult], rejects: Iterable[Reject] = (
         quarantine += join.rejects
     pieces["quarantine"].append(_quarantine(quarantine))
     tables = {name: pa.concat_tables(tables) for name, tables in pieces.items()}
-    return Manifest(tables, _counts(tables, results, joins), dict(Counter(r.reason for r in quarantine)))
+    leaks = find_leaks(tables["clips"])
+    tables["clips"] = mark_leaks(tables["clips"], leaks)
+    warnings = [(LEAK, " = ".join(f"{split}: {clip}" for split, clip in leak.clips)) for leak in leaks]
+    for result in results:
+        warnings += _different_counts(result)
+    reasons = dict(Counter(reject.reason for reject in quarantine))
+    return Manifest(tables, _counts(tables, results, joins), reasons, warnings)
+
+
+def _different_counts(result: SplitResult) -> list[tuple[str, str]]:
+    """Annotation rows and items of a bench should be the same questions."""
+    num_rows, num_items = result.questions.num_lines, result.items.num_lines
+    if not result.item_folder or num_rows in (0, num_items) or result.is_selection:
+        return []
+    split = result.plan.split
+    return [("row-count-differs", f"{split}: {num_rows:,} annotation rows, {num_items:,} items in the parts")]
 
 
 def rows_by_clip(table: pa.Table) -> Any:

@@ -463,3 +463,12 @@ def test_row_groups_are_small_by_bytes_too(tmp_path: Path) -> None:
     groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
     assert all(group.num_rows == 1 or group.nbytes <= 6_000 for group in groups) and len(groups) > 2
     assert pa.concat_tables(groups).equals(table)
+
+
+def test_items_and_annotation_rows_of_a_bench_are_compared(result: tuple[SplitResult, list[Reject], Path]) -> None:
+    bench = replace(result[0], item_folder="json/")
+    num_rows, num_items = bench.questions.num_lines, bench.items.num_lines
+    sentence = f"train: {num_rows} annotation rows, {num_items} items in the parts"
+    assert build_manifest([bench]).warnings == [("row-count-differs", sentence)]
+    assert build_manifest([replace(bench, is_selection=True)]).warnings == []
+    assert build_manifest([result[0]]).warnings == []

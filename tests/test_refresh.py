@@ -1,0 +1,199 @@
+"""A refresh costs what changed: counted in requests, decoded clips and written bytes, on a Hub that moves."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import media
+import pyarrow.parquet as pq
+import pytest
+from hub_faults import FaultyHub
+
+from clipshards.verify import verify_snapshot
+
+pytestmark = pytest.mark.flow
+
+NAMES = ["h264_short_gop", "h264_long_gop", "vp9", "mpeg4"]
+PARTS = {"p0": ["s/a.mp4", "s/b.mp4"], "p1": ["s/c.mp4", "s/d.mp4"]}
+
+
+class Source:
+    """A source as a folder; each change is a new folder, so that the Hub keeps serving the old commit."""
+
+    def __init__(self, folder: Path, clips: media.ClipFolder) -> None:
+        self.folder = folder
+        self.clips = {f"s/{name}.mp4": clips(kind).read_bytes() for name, kind in zip("abcd", NAMES, strict=True)}
+        self.parts = {name: list(members) for name, members in PARTS.items()}
+        self.rows = [
+            {"id": f"q{number}", "video": clip, "question": "?", "answer": "yes", "format": "open_ended"}
+            for number, clip in enumerate(self.clips)
+        ]
+        self._number = 0
+
+    def write(self) -> Path:
+        self._number += 1
+        root = self.folder / str(self._number)
+        (root / "train/videos").mkdir(parents=True)
+        for part, members in self.parts.items():
+            with tarfile.open(root / f"train/videos/{part}.tar", "w") as tar:
+                for clip in members:
+                    info = tarfile.TarInfo(clip)
+                    info.size = len(self.clips[clip])
+                    tar.addfile(info, io.BytesIO(self.clips[clip]))
+        text = "".join(json.dumps(row) + "\n" for row in self.rows)
+        (root / "train/annotations.jsonl").write_text(text)
+        return root
+
+
+class World:
+    """A source on a Hub, and an output that is prepared of it."""
+
+    def __init__(self, folder: Path, source: Source, hub: FaultyHub) -> None:
+        self.out, self.source, self.hub = folder / "out", source, hub
+        self.decoded: list[str] = []
+        """Clips that the last run decoded."""
+
+    def run(self, name: str) -> dict[str, Any]:
+        from flows.console import Reporter, use
+        from flows.prepare import prepare
+        from flows.refresh import refresh
+
+        names = self.decoded = []
+
+        class Recording(Reporter):
+            def clip(self, clip: str, *, rejected: bool, decoded: bool) -> None:
+                super().clip(clip, rejected=rejected, decoded=decoded)
+                if decoded:
+                    names.append(clip)
+
+        use(Recording())
+        try:
+            if name == "refresh":
+                return refresh(str(self.out), workers=2, endpoint=self.hub.endpoint)
+            return prepare("hf://datasets/demo/GRASP", str(self.out), workers=2, endpoint=self.hub.endpoint)
+        finally:
+            use(Reporter())
+
+    def refresh(self) -> dict[str, Any]:
+        self.hub.publish(self.source.write())
+        self.hub.log.clear()
+        return self.run("refresh")
+
+    def fetched(self) -> list[str]:
+        return sorted({r.path for r in self.hub.log if (r.where, r.method) == ("hub", "GET")})
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        return pq.read_table(self.out / "current/manifests" / f"{name}.parquet").to_pylist()  # type: ignore[no-any-return]
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        paths = (path for path in (self.out / "snapshots").rglob("*") if path.is_file())
+        return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+
+    def problems(self) -> list[str]:
+        return verify_snapshot((self.out / "current").resolve())[1]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory, prefect_server: None) -> Path:
+    """An output that was prepared once; each test works on a copy."""
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "clips").mkdir()
+    source = Source(folder / "source", media.ClipFolder(folder / "clips"))
+    with FaultyHub(source.write()) as hub:
+        World(folder, source, hub).run("prepare")
+    return folder
+
+
+@pytest.fixture
+def world(prepared: Path, tmp_path: Path) -> Iterator[World]:
+    source = Source(tmp_path / "source", media.ClipFolder(prepared / "clips"))
+    shutil.copytree(prepared / "out", tmp_path / "out", symlinks=True)
+    with FaultyHub(source.write()) as hub:
+        yield World(tmp_path, source, hub)
+
+
+def test_nothing_changed(world: World) -> None:
+    before = world.files()
+    totals = world.refresh()
+    assert totals["changed"] == "nothing"
+    assert len(world.hub.log) == 1, world.hub.log
+    assert world.files() == before
+
+
+def test_rows_alone_changed(world: World) -> None:
+    shard = next((world.out / "current/train").glob("p1-*.tar")).read_bytes()
+    world.source.rows[0]["answer"] = "no"
+    world.refresh()
+    assert world.fetched() == ["train/annotations.jsonl"]
+    assert world.decoded == []
+    assert {row["id"]: row["answer"] for row in world.table("questions")}["q0"] == "no"
+    assert next((world.out / "current/train").glob("p1-*.tar")).read_bytes() == shard
+    assert world.problems() == []
+
+
+def test_a_clip_of_one_part_changed(world: World) -> None:
+    world.source.clips["s/b.mp4"] = world.source.clips["s/d.mp4"]
+    world.refresh()
+    assert world.fetched() == ["train/videos/p0.tar"]
+    assert world.decoded == ["s/b.mp4"]
+    assert world.problems() == []
+
+
+def test_a_part_with_another_order_of_members(world: World) -> None:
+    world.source.parts["p0"].reverse()
+    world.refresh()
+    assert (world.fetched(), world.decoded) == (["train/videos/p0.tar"], [])
+    assert world.problems() == []
+
+
+def test_a_renamed_part_is_not_fetched(world: World) -> None:
+    world.source.parts["p9"] = world.source.parts.pop("p1")
+    totals = world.refresh()
+    assert (world.fetched(), world.decoded, totals["warnings"]) == ([], [], [])
+    assert {row["shard"].split("-")[0] for row in world.table("shards")} == {"train/p0", "train/p9"}
+    assert world.problems() == []
+
+
+def test_a_removed_part_is_named(world: World) -> None:
+    del world.source.parts["p1"]
+    world.source.rows = world.source.rows[:2]
+    totals = world.refresh()
+    assert totals["warnings"] == ["part-removed-upstream: train/videos/p1.tar"]
+    assert json.loads((world.out / "current/dataset.json").read_text())["warnings"] == [
+        ["part-removed-upstream", "train/videos/p1.tar"]
+    ]
+    assert {row["clip"] for row in world.table("clips")} == {"s/a.mp4", "s/b.mp4"}
+
+
+def test_a_row_in_another_case_of_letters_is_found_and_named(world: World) -> None:
+    world.source.rows[2]["video"] = "s/C.MP4"
+    world.refresh()
+    warnings = {row["member"]: row["warnings"] for row in world.table("clips")}
+    assert warnings["s/c.mp4"] == ["path-case"]
+    assert world.problems() == []
+
+
+def test_a_work_folder_that_is_lost_costs_downloads_not_frames(world: World) -> None:
+    shutil.rmtree(world.out / "work")
+    world.source.rows[0]["answer"] = "no"
+    world.refresh()
+    assert len(world.fetched()) == 3
+    assert world.decoded == []
+
+
+def test_what_the_dry_run_says(world: World) -> None:
+    from flows.planning import diff_of_source, plan_refresh
+
+    world.source.parts = {"p9": PARTS["p1"], "p0": ["s/a.mp4"]}
+    world.hub.publish(world.source.write())
+    plan = plan_refresh(world.out, endpoint=world.hub.endpoint)
+    diff = diff_of_source(plan, endpoint=world.hub.endpoint)
+    assert not plan.is_current
+    assert (diff.added, diff.removed, diff.changed) == ((), (), ("train/videos/p0.tar",))
+    assert diff.renamed == {"train/videos/p1.tar": "train/videos/p9.tar"}
