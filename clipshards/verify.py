@@ -9,23 +9,37 @@ import os
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clipshards.decode.cpu import open_clip
+from clipshards.decode.media import Extent
 from clipshards.errors import Rejected
+from clipshards.images import decode_image, encode, resize
 from clipshards.schema import SCHEMA_VERSION, TABLES
 from clipshards.tars import list_names
 
 
-def verify_snapshot(snapshot: Path) -> tuple[dict[str, int], list[str]]:
-    """Check the snapshot; returns how much was checked and what is wrong, one sentence each."""
+class Problem(NamedTuple):
+    """What is wrong with one file of a snapshot."""
+
+    path: str
+    """Of the file, in the snapshot."""
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}"
+
+
+def verify_snapshot(snapshot: Path) -> tuple[dict[str, int], list[Problem]]:
+    """Check the snapshot; returns how much was checked and what is wrong."""
     dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
     if dataset.get("schema_version") != SCHEMA_VERSION:
         found = dataset.get("schema_version")
-        return {}, [f"dataset.json: schema_version is {found}, this program reads {SCHEMA_VERSION}"]
+        return {}, [Problem("dataset.json", f"schema_version is {found}, this program reads {SCHEMA_VERSION}")]
     problems = _check_files(snapshot, dataset["files"])
     checked = {"files": len(dataset["files"])}
     if problems:
@@ -33,73 +47,115 @@ def verify_snapshot(snapshot: Path) -> tuple[dict[str, int], list[str]]:
     tables = {name: pq.read_table(snapshot / "manifests" / f"{name}.parquet") for name in TABLES}
     problems += _check_tables(tables, dataset["counts"])
     for shard in tables["shards"].column("shard").to_pylist():
-        problems += [f"{shard}: {sentence}" for _, sentence in check_shard(snapshot / shard)]
+        problems += [Problem(shard, sentence) for _, sentence in check_shard(snapshot / shard)]
     problems += _check_views(snapshot, tables)
     return {**checked, "tables": len(tables), "views": tables["views"].num_rows}, problems
 
 
-def _check_files(snapshot: Path, files: dict[str, dict[str, Any]]) -> list[str]:
+def _check_files(snapshot: Path, files: dict[str, dict[str, Any]]) -> list[Problem]:
     problems = []
     for name, wanted in files.items():
         path = snapshot / name
         if not path.is_file():
-            problems.append(f"{name}: missing")
+            problems.append(Problem(name, "missing"))
         elif path.stat().st_size != wanted["size_bytes"]:
-            problems.append(f"{name}: {path.stat().st_size} bytes, dataset.json says {wanted['size_bytes']}")
+            size_bytes = path.stat().st_size
+            problems.append(Problem(name, f"{size_bytes} bytes, dataset.json says {wanted['size_bytes']}"))
         else:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if digest != wanted["sha256"]:
-                problems.append(f"{name}: sha256 is {digest}, dataset.json says {wanted['sha256']}")
+                problems.append(Problem(name, f"sha256 is {digest}, dataset.json says {wanted['sha256']}"))
     return problems
 
 
-def _check_tables(tables: dict[str, Any], counts: dict[str, int]) -> list[str]:
+def _check_tables(tables: dict[str, Any], counts: dict[str, int]) -> list[Problem]:
     problems = []
     for name, table in tables.items():
+        path = f"manifests/{name}.parquet"
         if differs := compare_schemas(table.schema, TABLES[name]):
-            problems.append(f"manifests/{name}.parquet: {'; '.join(differs)}")
+            problems.append(Problem(path, "; ".join(differs)))
         if table.num_rows != counts[name]:
-            problems.append(f"manifests/{name}.parquet: {table.num_rows} rows, dataset.json says {counts[name]}")
+            problems.append(Problem(path, f"{table.num_rows} rows, dataset.json says {counts[name]}"))
     views = set(tables["views"].column("view").to_pylist())
     for name in ("examples", "questions", "bench"):
         named = set(tables[name].column("view").to_pylist()) - {None}
         if missing := named - views:
-            problems.append(f"manifests/{name}.parquet: {len(missing)} views are in no shard: {min(missing)}")
+            what = f"{len(missing)} views are in no shard: {min(missing)}"
+            problems.append(Problem(f"manifests/{name}.parquet", what))
     return problems
 
 
-def _check_views(snapshot: Path, tables: dict[str, Any]) -> list[str]:
+def _check_views(snapshot: Path, tables: dict[str, Any]) -> list[Problem]:
     """Each view's sample is where the table says, under its key, with so many frames."""
     problems = []
     columns = ["view", "shard", "offset_bytes", "length_bytes", "num_frames"]
     for row in tables["views"].select(columns).to_pylist():
         if not (snapshot / row["shard"]).is_file():
-            problems.append(f"{row['shard']}: missing, but manifests/views.parquet names it for {row['view']}")
-        elif problem := _check_sample(snapshot / row["shard"], row):
-            problems.append(f"{row['shard']} at {row['offset_bytes']}: {problem}")
+            what = f"missing, but manifests/views.parquet names it for {row['view']}"
+            problems.append(Problem(row["shard"], what))
+        elif what := _check_sample(snapshot / row["shard"], row):
+            problems.append(Problem(row["shard"], f"at {row['offset_bytes']}: {what}"))
     return problems
 
 
 def _check_sample(shard: Path, row: dict[str, Any]) -> str:
+    try:
+        frames = read_frames(shard, row["view"], row["offset_bytes"], row["length_bytes"])
+    except ValueError as error:
+        return str(error)
+    if len(frames) != row["num_frames"]:
+        return f"{len(frames)} frames, the table says {row['num_frames']}"
+    return ""
+
+
+def read_frames(shard: Path, key: str, offset_bytes: int, length_bytes: int) -> list[bytes]:
+    """The encoded frames of the sample that lies there.
+
+    Raises:
+        ValueError: there is no such sample; what is there in its place.
+    """
     with shard.open("rb", buffering=0) as file:
-        block = os.pread(file.fileno(), row["length_bytes"], row["offset_bytes"])
+        block = os.pread(file.fileno(), length_bytes, offset_bytes)
     try:
         with tarfile.open(fileobj=io.BytesIO(block)) as tar:
             members = {member.name: tar.extractfile(member) for member in tar.getmembers()}
     except tarfile.TarError as error:
-        return f"no sample ({error})"
-    key = row["view"]
+        raise ValueError(f"no sample ({error})") from None
     if list(members) != [f"{key}.json", f"{key}.mp"]:
-        return f"members {list(members)}, wanted {key}.json and {key}.mp"
+        raise ValueError(f"members {list(members)}, wanted {key}.json and {key}.mp")
     try:
         frames = msgpack.unpackb(members[f"{key}.mp"].read())  # type: ignore[union-attr]
     except (ValueError, msgpack.UnpackException) as error:
-        return f"{key}.mp is no list of frames ({type(error).__name__})"
+        raise ValueError(f"{key}.mp is no list of frames ({type(error).__name__})") from None
     if not isinstance(frames, list):
-        return f"{key}.mp is no list of frames"
-    if len(frames) != row["num_frames"]:
-        return f"{len(frames)} frames, the table says {row['num_frames']}"
+        raise ValueError(f"{key}.mp is no list of frames")
+    return frames
+
+
+def check_pixels(frames: list[bytes], extent: Extent, row: dict[str, Any], quality: int | None) -> str:
+    """Decode the frames of a view again and compare them with those stored; what differs, "" when nothing does.
+
+    Args:
+        extent: the bytes of the clip.
+        row: of the table of views.
+        quality: at which the frames are stored.
+    """
+    try:
+        clip = open_clip(extent)
+        again = {
+            index: encode(resize(rgb, row["height"], row["width"]), quality)
+            for index, rgb in clip.frames(sorted(set(row["frame_indices"])))
+        }
+    except Rejected as rejected:
+        return f"{row['view']} cannot be decoded again: {rejected}"
+    for number, index in enumerate(row["frame_indices"]):
+        if index not in again:
+            return f"{row['view']}: frame {index} cannot be decoded again: {clip.failures[index]}"
+        if again[index] != frames[number]:
+            new, old = (decode_image(picture).astype(int) for picture in (again[index], frames[number]))
+            by = f"by up to {abs(new - old).max()} levels" if new.shape == old.shape else "in size"
+            return f"{row['view']}: frame {index} differs {by} from what its clip decodes to"
     return ""
 
 
