@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-BATCH_ROWS = 512
+BATCH_ROWS = 256
 """So few that the texts of a batch are still in the processor's cache when Arrow copies them."""
 
-_BATCHES_IN_CHUNK = 32
+_BATCHES_IN_CHUNK = 64
 _MAX_CHUNK_BYTES = 1 << 31  # Arrow's offsets are int32
 
 
