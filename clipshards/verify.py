@@ -118,7 +118,7 @@ def read_frames(shard: Path, key: str, offset_bytes: int, length_bytes: int) -> 
     with shard.open("rb", buffering=0) as file:
         block = os.pread(file.fileno(), length_bytes, offset_bytes)
     try:
-        with tarfile.open(fileobj=io.BytesIO(block)) as tar:
+        with tarfile.open(fileobj=io.BytesIO(block), mode="r:") as tar:
             members = {member.name: tar.extractfile(member) for member in tar.getmembers()}
     except tarfile.TarError as error:
         raise ValueError(f"no sample ({error})") from None

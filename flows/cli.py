@@ -173,13 +173,20 @@ def refresh(
 
 
 @app.command()
-def verify(out: Out, as_json: JsonOption = False) -> None:
+def verify(
+    out: Out,
+    decode: Annotated[
+        int, typer.Option("--decode", min=0, help="Also decode so many random views again and compare the pixels.")
+    ] = 0,
+    repair: Annotated[bool, typer.Option("--repair", help="Make what is damaged again, and nothing else.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Check every hash, table and sample of the current snapshot.
 
-    Example: clipshards verify OUT
+    Example: clipshards verify OUT --decode 20
     """
     with _errors_for_people():
-        _verify(out, as_json)
+        _verify(out, as_json, decode=decode, repair=repair)
 
 
 @app.command()
@@ -255,21 +262,28 @@ def _prepare(source: str, out: Path, as_json: bool, **options: Any) -> dict[str,
     return flow(source, str(out), **options)
 
 
-def _verify(out: Path, as_json: bool) -> None:
+def _verify(out: Path, as_json: bool, *, decode: int = 0, repair: bool = False) -> None:
     from clipshards.errors import IncompleteError
-    from clipshards.verify import verify_snapshot
-    from manifests.snapshot import current_snapshot
+    from flows.verifying import mend_options, verify_output
 
-    checked, problems = verify_snapshot(current_snapshot(out))
-    if as_json:
-        print(json.dumps({"event": "verify", **checked, "problems": problems}))
-    else:
-        for problem in problems:
-            typer.echo(problem, err=True)
-        amounts = ", ".join(f"{count:,} {name}" for name, count in checked.items())
-        typer.echo(f"verified {amounts}: {len(problems)} problems")
+    checked, problems = verify_output(out, decode=decode)
+    _print_verdict(checked, problems, as_json)
+    if problems and repair:
+        _prepare(out=out, as_json=as_json, **mend_options(out, problems))
+        checked, problems = verify_output(out, decode=decode)
+        _print_verdict(checked, problems, as_json)
     if problems:
-        raise IncompleteError(f"{out} has {len(problems)} problems: run `clipshards prepare SOURCE {out}` again")
+        raise IncompleteError(f"{out} has {len(problems)} problems: run `clipshards verify {out} --repair`")
+
+
+def _print_verdict(checked: dict[str, int], problems: list[Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"event": "verify", **checked, "problems": [str(problem) for problem in problems]}))
+        return
+    for problem in problems:
+        typer.echo(problem, err=True)
+    amounts = ", ".join(f"{count:,} {name}" for name, count in checked.items())
+    typer.echo(f"verified {amounts}: {len(problems)} problems")
 
 
 def _finish(totals: dict[str, Any], as_json: bool) -> None:

@@ -87,6 +87,7 @@ def prepare(
     retry_quarantined: bool = False,
     max_rejected: float = 0.01,
     endpoint: str | None = None,
+    commit: str | None = None,
 ) -> dict[str, Any]:
     """Fetch, verify, decode, write shards and tables, publish.
 
@@ -104,6 +105,7 @@ def prepare(
         retry_quarantined: decode again what could not be decoded in an earlier run.
         max_rejected: share of clips or rows that may be rejected.
         endpoint: URL of the Hub; None: as huggingface_hub is configured.
+        commit: of the Hub; None: what the revision of the source names now.
 
     Returns:
         Totals: see `flows.prepare.summary`.
@@ -122,6 +124,7 @@ def prepare(
         retry_quarantined=retry_quarantined,
         max_rejected=max_rejected,
         endpoint=endpoint,
+        commit=commit,
     )
     with hold_output(settings.out):
         return _Preparation(settings, current()).run()
@@ -178,7 +181,7 @@ class _Preparation:
                 raise
 
     def _run(self) -> dict[str, Any]:
-        self._listing = listing = list_files(quote(self._settings.source))
+        self._listing = listing = list_files(quote(self._settings.source), self._settings.commit)
         states = [self._open_split(name, listing) for name in self._settings.recipe.splits]
         if not any(state.files for state in states):
             raise SourceError(

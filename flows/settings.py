@@ -30,6 +30,7 @@ class Settings:
     all_clips: bool
     retry_quarantined: bool
     max_rejected: float
+    commit: str | None
 
     def profile_of(self, split: Split) -> Profile:
         """Sampling rules of a split; `--profile` is for splits with training lines."""
@@ -71,6 +72,7 @@ def make_settings(
     retry_quarantined: bool = False,
     max_rejected: float = 0.01,
     endpoint: str | None = None,
+    commit: str | None = None,
 ) -> Settings:
     """Check the options of `prepare`; they are described there.
 
@@ -91,6 +93,7 @@ def make_settings(
         all_clips=all_clips,
         retry_quarantined=retry_quarantined,
         max_rejected=max_rejected,
+        commit=commit,
     )
     for split in settings.recipe.splits.values():
         settings.profile_of(split)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clipshards.decode.probe import ClipInfo
@@ -147,10 +148,19 @@ def kept_frames(
         folder = current_snapshot(out)
     except UsageError:
         return KeptFrames()
-    dataset = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-    if dataset["schema_version"] != SCHEMA_VERSION or dataset.get("made_with") != made_with(quality):
+    try:
+        return _kept_of(folder, made_with(quality), profiles, retry_rejected)
+    except (OSError, pa.ArrowInvalid):  # a table is lost or damaged: then nothing is known
         return KeptFrames()
-    samples = _samples(folder)
+
+
+def _kept_of(
+    folder: Path, made_with_now: str, profiles: Mapping[str, Mapping[str, Any]], retry_rejected: bool
+) -> KeptFrames:
+    dataset = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    if dataset["schema_version"] != SCHEMA_VERSION or dataset.get("made_with") != made_with_now:
+        return KeptFrames()
+    samples = _samples(folder, _whole_shards(folder))
     rejected = {} if retry_rejected or dataset["profiles"] != profiles else _rejected(folder)
     clips = {}
     for row in _rows(folder, "clips"):
@@ -166,18 +176,30 @@ def kept_frames(
 def known_parts(out: Path) -> dict[str, str]:
     """The parts of the current snapshot, with the sha256 of each; {} when there is none."""
     try:
-        folder = current_snapshot(out)
-    except UsageError:
+        rows = _rows(current_snapshot(out), "parts")
+    except (UsageError, OSError, pa.ArrowInvalid):
         return {}
-    return {row["part"]: row["sha256"] for row in _rows(folder, "parts")}
+    return {row["part"]: row["sha256"] for row in rows}
 
 
-def _samples(folder: Path) -> dict[str, dict[str, _Sample]]:
+def _whole_shards(folder: Path) -> set[str]:
+    """Shards that are there, as long as they should be."""
+    whole = set()
+    for row in _rows(folder, "shards"):
+        path = folder / row["shard"]
+        if path.is_file() and path.stat().st_size == row["size_bytes"]:
+            whole.add(row["shard"])
+    return whole
+
+
+def _samples(folder: Path, shards: set[str]) -> dict[str, dict[str, _Sample]]:
     samples: dict[str, dict[str, _Sample]] = defaultdict(dict)
     table = pq.read_table(folder / "manifests" / "views.parquet")
     lists = table.column("frame_indices").combine_chunks()
     indices, offsets = lists.values.to_numpy().astype("<i4"), lists.offsets.to_pylist()
     for number, row in enumerate(table.drop_columns(["frame_indices"]).to_pylist()):
+        if row["shard"] not in shards:
+            continue
         view = RenderedView(
             key=row["view"],
             start_seconds=row["start_seconds"],

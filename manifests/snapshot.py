@@ -147,11 +147,32 @@ def publish(
     snapshot = out / "snapshots" / f"{provenance.commit[:12]}-{content[:12]}"
     snapshot.parent.mkdir(exist_ok=True)
     if snapshot.exists():
+        _mend(snapshot, staging, files)
         shutil.rmtree(staging)
     else:
         staging.rename(snapshot)
     _point_current_at(out, snapshot)
     return snapshot
+
+
+def _mend(snapshot: Path, staging: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put back what was lost of a snapshot that is published again; what is there stays as it is."""
+    for name, wanted in files.items():
+        path = snapshot / name
+        if not path.is_file() or path.stat().st_size != wanted["size_bytes"]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (staging / name).replace(path)
+
+
+def discard(out: Path, snapshot: Path, paths: Iterable[str]) -> None:
+    """Remove damaged files of a snapshot, and what `work/` keeps of them, so that the next run makes them again."""
+    for name in set(paths):
+        for path in (
+            snapshot / name,
+            out / "work/shards" / name,
+            (out / "work/shards" / name).with_suffix(".json"),
+        ):
+            path.unlink(missing_ok=True)
 
 
 def current_snapshot(out: Path) -> Path:

@@ -33,9 +33,9 @@ async def _may_help(task: Any, run: Any, state: Any) -> bool:
 
 
 @task(name="list source", cache_policy=NO_CACHE)
-def list_files(source: HubSource | FolderSource) -> Listing:
-    """All files of the source at the commit that is pinned here."""
-    return list_source(source)
+def list_files(source: HubSource | FolderSource, commit: str | None) -> Listing:
+    """All files of the source at a commit; None: the one that its revision names, which is pinned here."""
+    return list_source(source, commit=commit)
 
 
 @task(

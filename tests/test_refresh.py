@@ -27,7 +27,7 @@ class Source:
     """A source as a folder; each change is a new folder, so that the Hub keeps serving the old commit."""
 
     def __init__(self, folder: Path, clips: media.ClipFolder) -> None:
-        self.folder = folder
+        self.folder, self.clip_folder = folder, clips.folder
         self.clips = {f"s/{name}.mp4": clips(kind).read_bytes() for name, kind in zip("abcd", NAMES, strict=True)}
         self.parts = {name: list(members) for name, members in PARTS.items()}
         self.rows = [
@@ -51,6 +51,19 @@ class Source:
         return root
 
 
+def recording(names: list[str]) -> Any:
+    """A reporter that adds to `names` the clips that are decoded."""
+    from flows.console import Reporter
+
+    class Recording(Reporter):
+        def clip(self, clip: str, *, rejected: bool, decoded: bool) -> None:
+            super().clip(clip, rejected=rejected, decoded=decoded)
+            if decoded:
+                names.append(clip)
+
+    return Recording()
+
+
 class World:
     """A source on a Hub, and an output that is prepared of it."""
 
@@ -64,15 +77,8 @@ class World:
         from flows.prepare import prepare
         from flows.refresh import refresh
 
-        names = self.decoded = []
-
-        class Recording(Reporter):
-            def clip(self, clip: str, *, rejected: bool, decoded: bool) -> None:
-                super().clip(clip, rejected=rejected, decoded=decoded)
-                if decoded:
-                    names.append(clip)
-
-        use(Recording())
+        self.decoded = []
+        use(recording(self.decoded))
         try:
             if name == "refresh":
                 return refresh(str(self.out), workers=2, endpoint=self.hub.endpoint)
@@ -96,7 +102,7 @@ class World:
         return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
 
     def problems(self) -> list[str]:
-        return verify_snapshot((self.out / "current").resolve())[1]
+        return [str(problem) for problem in verify_snapshot((self.out / "current").resolve())[1]]
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +203,54 @@ def test_what_the_dry_run_says(world: World) -> None:
     assert not plan.is_current
     assert (diff.added, diff.removed, diff.changed) == ((), (), ("train/videos/p0.tar",))
     assert diff.renamed == {"train/videos/p1.tar": "train/videos/p9.tar"}
+
+
+def repair(world: World) -> None:
+    from flows.console import use
+    from flows.prepare import prepare
+    from flows.verifying import mend_options, verify_output
+
+    _, problems = verify_output(world.out)
+    assert problems
+    world.decoded = []
+    use(recording(world.decoded))
+    prepare(out=str(world.out), endpoint=world.hub.endpoint, **mend_options(world.out, problems))
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "lose"])
+def test_only_a_damaged_shard_is_made_again(world: World, damage: str) -> None:
+    snapshot = (world.out / "current").resolve()
+    content = {path.name: path.read_bytes() for path in (snapshot / "train").glob("*.tar")}
+    others = {path: path.stat().st_ino for path in snapshot.rglob("*") if not path.name.startswith("p1-")}
+    shard = next((snapshot / "train").glob("p1-*.tar"))
+    if damage == "lose":
+        shard.unlink()
+    else:
+        shard.write_bytes(shard.read_bytes()[:-512] if damage == "cut" else b"x" + shard.read_bytes()[1:])
+    clips = {row["clip"] for row in world.table("views") if row["shard"] == f"train/{shard.name}"}
+    world.hub.publish(Source(world.out / "elsewhere", media.ClipFolder(world.source.clip_folder)).write())
+    repair(world)
+    assert set(world.decoded) <= clips
+    assert world.problems() == []
+    assert (world.out / "current").resolve() == snapshot
+    assert {path.name: path.read_bytes() for path in (snapshot / "train").glob("*.tar")} == content
+    assert all(path.stat().st_ino == inode for path, inode in others.items())
+
+
+def test_lost_tables_and_pages_are_made_again_without_decoding(world: World) -> None:
+    snapshot = (world.out / "current").resolve()
+    (snapshot / "manifests/views.parquet").write_bytes(b"no table")
+    (snapshot / "README.md").unlink()
+    repair(world)
+    assert (world.decoded, world.problems()) == ([], [])
+    assert (world.out / "current").resolve() == snapshot
+
+
+def test_views_are_decoded_again_out_of_a_part_that_is_not_here(world: World) -> None:
+    from flows.verifying import verify_output
+
+    shutil.rmtree(world.out / "work/downloads")
+    checked, problems = verify_output(world.out, decode=100, endpoint=world.hub.endpoint)
+    assert (checked["views decoded again"], problems) == (4, [])
+    ranges = [request.range for request in world.hub.log if request.range and request.where == "hub"]
+    assert len(ranges) == 4, "each clip is fetched alone"

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_snapshot import PROVENANCE, make_result
 
+from clipshards.decode.media import Extent
+from clipshards.images import decode_image, encode
 from clipshards.schema import TABLES
-from clipshards.verify import check_same_schema, check_shard, verify_snapshot
+from clipshards.verify import check_pixels, check_same_schema, check_shard, read_frames, verify_snapshot
 from manifests.snapshot import publish, write_tables
 from manifests.tables import build_manifest
 
@@ -35,7 +37,7 @@ def snapshot(published: Path, tmp_path: Path) -> Path:
 
 
 def _problems(snapshot: Path) -> list[str]:
-    return verify_snapshot(snapshot)[1]
+    return [str(problem) for problem in verify_snapshot(snapshot)[1]]
 
 
 def _shard(snapshot: Path) -> Path:
@@ -120,7 +122,7 @@ def test_other_schema_version(snapshot: Path, version: int | None) -> None:
     _change_dataset(snapshot, lambda dataset: dataset.update(schema_version=version))
     checked, (problem,) = verify_snapshot(snapshot)
     assert checked == {}
-    assert f"schema_version is {version}" in problem
+    assert f"schema_version is {version}" in problem.what
 
 
 def test_no_schema_version(snapshot: Path) -> None:
@@ -161,7 +163,7 @@ def test_view_that_is_not_where_the_table_says(snapshot: Path, column: str, valu
     _change_table(snapshot, "views", _with_first(column, value))
     (problem,) = _problems(snapshot)
     first = pq.read_table(snapshot / "manifests" / "views.parquet").slice(0, 1).to_pylist()[0]
-    assert problem.startswith(f"{first['shard']} at {first['offset_bytes']}: ")
+    assert problem.startswith(f"{first['shard']}: at {first['offset_bytes']}: ")
     assert words in problem
 
 
@@ -195,7 +197,7 @@ def test_sample_whose_frames_are_no_msgpack(snapshot: Path) -> None:
     shard.write_bytes(content)
     _describe_again(snapshot, row["shard"])
     (problem,) = _problems(snapshot)
-    assert problem.startswith(f"{row['shard']} at {start}: ")
+    assert problem.startswith(f"{row['shard']}: at {start}: ")
 
 
 def test_a_shard_by_the_rules_of_webdataset(tmp_path: Path) -> None:
@@ -229,3 +231,18 @@ def test_tables_that_should_be_one(tmp_path: Path) -> None:
     assert check_same_schema([first, same, other]) == {
         "other": ["n: double vs int64", "text: null vs string", "extra column more", "column order"]
     }
+
+
+def test_pixels_that_differ_are_named(published: Path, tmp_path: Path) -> None:
+    make_result(tmp_path)
+    row = pq.read_table(published / "manifests/views.parquet").slice(0, 1).to_pylist()[0]
+    part = Extent(str(tmp_path / "part.tar"), row["member_offset_bytes"], row["member_size_bytes"])
+    frames = read_frames(published / row["shard"], row["view"], row["offset_bytes"], row["length_bytes"])
+    assert check_pixels(frames, part, row, 95) == ""
+    index = row["frame_indices"][1]
+    darker = encode((decode_image(frames[1]) * 0.5).astype("uint8"), 95)
+    assert f"frame {index} differs by up to" in check_pixels([frames[0], darker, *frames[2:]], part, row, 95)
+    smaller = encode(decode_image(frames[1])[:32], 95)
+    assert "differs in size" in check_pixels([frames[0], smaller, *frames[2:]], part, row, 95)
+    nowhere = Extent(str(tmp_path / "part.tar"), 0, 100)
+    assert "cannot be decoded again" in check_pixels(frames, nowhere, row, 95)

@@ -67,13 +67,16 @@ class Listing:
         return [file for file in self.files if any(fnmatchcase(file.path, pattern) for pattern in patterns)]
 
 
-def list_source(source: HubSource | FolderSource, *, tries: int = 5, backoff_seconds: float = 0.5) -> Listing:
+def list_source(
+    source: HubSource | FolderSource, *, commit: str | None = None, tries: int = 5, backoff_seconds: float = 0.5
+) -> Listing:
     """List the source: at the commit that its revision names now, or the folder as it is now.
 
     Hidden files and folders of a local folder are left out, nothing is hashed. On a Hub one file is asked
     for, so that a gated data set is noticed before hours of work.
 
     Args:
+        commit: of a Hub; None: what the revision of the source names now.
         tries: requests that may fail in a row, each time the Hub is busy or the network breaks.
 
     Raises:
@@ -82,7 +85,7 @@ def list_source(source: HubSource | FolderSource, *, tries: int = 5, backoff_sec
     if isinstance(source, FolderSource):
         listing = _list_folder(source.folder)
     else:
-        listing = _HubLister(source, tries, backoff_seconds).listing()
+        listing = _HubLister(source, tries, backoff_seconds).listing(commit)
     if not listing.files:
         raise SourceError(f"{source.name} holds no files: check the name and the revision")
     return listing
@@ -127,8 +130,8 @@ class _HubLister:
     tries: int
     backoff_seconds: float
 
-    def listing(self) -> Listing:
-        commit = self.pin_commit()
+    def listing(self, commit: str | None) -> Listing:
+        commit = commit or self.pin_commit()
         files = tuple(sorted(self._list_tree(commit), key=lambda file: file.path))
         if files:
             self._preflight(next((file for file in files if file.git_sha1 is None), files[0]), commit)

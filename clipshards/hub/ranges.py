@@ -35,7 +35,9 @@ def fetch_member(source: HubSource, commit: str, part: str, member: TarMember, t
             time.sleep(problem.pause_seconds(tried, 0.5))
     digest = hashlib.sha256(payload).hexdigest()
     if digest != member.sha256:
-        raise Rejected("sha-mismatch", f"{member.name} of {part} has sha256 {digest}, the table says {member.sha256}")
+        raise Rejected(
+            "sha-mismatch", f"{member.name} of {part} has sha256 {digest}, the table says {member.sha256}"
+        )
     target.write_bytes(payload)
     return target
 
