@@ -24,7 +24,7 @@ import ffmpeg
 import imageio_ffmpeg
 
 from benchmarks.figures import Figure, at_least, at_most, report
-from clipshards.decode.cpu import open_clip
+from clipshards.decode.decoders import open_clip
 from clipshards.decode.media import Extent
 from clipshards.images import encode, resize, use_one_thread
 from clipshards.sampling import count_frames, fit_to_grid, frame_indices
