@@ -275,3 +275,24 @@ def test_without_a_gpu_its_tests_are_skipped_or_fail_on_request(asked: str, word
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__, "-k", "the_probe_finds_the_gpu"]
     done = subprocess.run(command, env={**os.environ, "FAIL_WITHOUT_GPU": asked}, capture_output=True, text=True)
     assert word in done.stdout and done.returncode == code
+
+
+# -- scripts/gpu-check
+
+
+def test_the_check_compares_a_clip(clips: media.ClipFolder) -> None:
+    from scripts.gpu_check import Comparison, compare_clip
+
+    same = compare_clip((Extent(str(clips("h264_short_gop"))), "ffmpeg"))
+    assert (same.num_frames, same.num_mismatched, same.largest) == (4, 0, 0)
+    assert same.num_equal == same.num_values == 4 * media.HEIGHT * media.WIDTH * 3
+    assert compare_clip((Extent(str(clips("h264_raw"))), "ffmpeg")) == Comparison(fallback="no display times")
+    assert compare_clip((Extent(str(clips("no_moov"))), "ffmpeg")) == Comparison(reason="moov-missing")
+
+
+def test_the_check_says_how_it_is_called(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "scripts" / "gpu-check"
+    helped = subprocess.run([script, "--help"], capture_output=True, text=True)
+    assert helped.returncode == 0 and "--wheels FOLDER" in helped.stdout
+    wrong = subprocess.run([script, tmp_path / "none"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "--wheels" in wrong.stderr
