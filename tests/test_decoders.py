@@ -101,6 +101,7 @@ def test_a_clip_inside_a_tar(clips: media.ClipFolder, decoder: str) -> None:
         ("h264_avi", "no display times"),
         ("h264_raw", "no display times"),
         ("size_change", "no display times"),
+        ("ictcp_matrix", "ffmpeg failed"),
     ],
 )
 def test_what_the_program_cannot_vouch_for_is_done_by_the_cpu(
