@@ -7,6 +7,7 @@ ClipshardsError
 ├── TooManyRejectsError 5    more rows or clips are unusable than the run accepts
 ├── OutputInUseError    6    another run writes to this output
 ├── NoSpaceError        7    the disk is full, or would be
+├── FallBack                 a decoder cannot give the frames of a clip: the CPU does
 └── Rejected                 one part, member, clip or row cannot be used (a quarantine row, never a crash)
 """
 
@@ -62,6 +63,13 @@ class NoSpaceError(ClipshardsError):
     """The disk is full, or has less room than the next step needs."""
 
     exit_code = 7
+
+
+class FallBack(ClipshardsError):
+    """A decoder cannot give all the frames that were asked for, so it is not believed for any: the CPU does them.
+
+    The text is "kind: detail", or the kind alone; clips are counted by kind.
+    """
 
 
 class Rejected(ClipshardsError):

@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from clipshards.decode.cpu import Clip, open_clip
+from clipshards.decode.decoders import collect, open_clip
 from clipshards.decode.media import Extent
 from clipshards.decode.probe import ClipInfo
 from clipshards.errors import Rejected
@@ -36,6 +36,8 @@ class ClipJob:
     """Where the frames of the views are put."""
     sha256: str = ""
     """Of the clip's bytes."""
+    decoder: str = "cpu"
+    """A name of `decoders.DECODERS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +68,26 @@ class ClipOutcome:
     views: tuple[RenderedView, ...] = ()
     rejected_views: tuple[tuple[str, str, str], ...] = ()
     """(key, reason, detail)."""
+    decoder: str = ""
+    """The decoder that gave the frames, "" when nothing was decoded."""
+    fallback: str = ""
+    """Why it was the CPU when another decoder was asked: a kind, or "kind: detail"."""
 
 
 def render_clip(job: ClipJob) -> ClipOutcome:
     """Decode all views of a clip in one pass and write their frames; never raises for a bad clip."""
     try:
-        clip = open_clip(job.extent)
+        clip = open_clip(job.extent, job.decoder)
         height, width = fit_to_grid(clip.info.height, clip.info.width, job.profile)
     except Rejected as rejected:
         return rejected_clip(job, rejected.reason, rejected.detail)
     samples, rejects = _sample(job, clip.info)
     try:
-        encoded = _encode(clip, samples, height, width, job.quality)
+        wanted = sorted({int(index) for sample in samples.values() for index in sample.indices})
+        done = collect(clip, wanted, lambda rgb: encode(resize(rgb, height, width), job.quality))
     except Rejected as rejected:
         return rejected_clip(job, rejected.reason, rejected.detail)
-    rendered = []
+    clip, rendered = done.clip, []
     for view in job.views:
         if view.key not in samples:
             continue
@@ -88,9 +95,12 @@ def render_clip(job: ClipJob) -> ClipOutcome:
         if failure:
             rejects.append((view.key, failure.reason, failure.detail))
             continue
-        rendered.append(_write(job, view, clip.info, samples[view.key], encoded, (height, width)))
+        rendered.append(_write(job, view, clip.info, samples[view.key], done.frames, (height, width)))
     _, reason, detail = rejects[0] if rejects and not rendered else ("", "", "")
-    return ClipOutcome(job.clip, clip.info, reason, detail, tuple(rendered), tuple(rejects))
+    return ClipOutcome(
+        job.clip, clip.info, reason, detail, tuple(rendered), tuple(rejects),
+        decoder=clip.decoder if wanted else "", fallback=done.fallback,
+    )  # fmt: skip
 
 
 def rejected_clip(job: ClipJob, reason: str, detail: str) -> ClipOutcome:
@@ -128,15 +138,6 @@ def _sample(job: ClipJob, info: ClipInfo) -> tuple[dict[str, Sample], list[tuple
         except Rejected as rejected:
             rejects.append((view.key, rejected.reason, rejected.detail))
     return samples, rejects
-
-
-def _encode(
-    clip: Clip, samples: dict[str, Sample], height: int, width: int, quality: int | None
-) -> dict[int, bytes]:
-    wanted: set[int] = set()
-    for sample in samples.values():
-        wanted.update(sample.indices.tolist())
-    return {index: encode(resize(rgb, height, width), quality) for index, rgb in clip.frames(sorted(wanted))}
 
 
 def _write(

@@ -205,6 +205,7 @@ TABLES: dict[str, pa.Schema] = {
         rotation=pa.int16(),
         decord_divergent=pa.bool_(),
         is_truncated=pa.bool_(),
+        decoder=_STRING,
         num_views=pa.int32(),
         warnings=_STRINGS,
     ),

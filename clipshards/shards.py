@@ -47,6 +47,8 @@ class Encoding:
     profile: Profile
     quality: int | None
     """JPEG quality 1–100; None: lossless PNG."""
+    decoder: str = "cpu"
+    """A name of `decoders.DECODERS`. Frames of one decoder are not taken over by a run with another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +142,12 @@ def has_rejects(info: ShardInfo) -> bool:
     return any(outcome.rejected_views for outcome in info.outcomes)
 
 
-def made_with(quality: int | None) -> str:
+def made_with(quality: int | None, decoder: str) -> str:
     """What decides the bytes of a frame, besides the clip and the profile: in words, equal when it is the same."""
-    packages = [f"{name} {version(name)}" for name in _DECIDES_BYTES]
-    return ", ".join([f"version {SHARD_VERSION}", f"quality {quality or 'lossless'}", *packages])
+    names = [*_DECIDES_BYTES, *(["imageio-ffmpeg"] if decoder.startswith("ffmpeg") else [])]
+    packages = [f"{name} {version(name)}" for name in names]
+    words = [f"version {SHARD_VERSION}", f"quality {quality or 'lossless'}", f"decoder {decoder}", *packages]
+    return ", ".join(words)
 
 
 def _jobs(plan: ShardPlan, part: PartOnDisk, encoding: Encoding, spool: Path) -> list[ClipJob]:
@@ -151,7 +155,18 @@ def _jobs(plan: ShardPlan, part: PartOnDisk, encoding: Encoding, spool: Path) ->
     for clip, views in plan.views.items():
         member = part.members[clip]
         extent = Extent(str(part.file), member.offset_bytes, member.size_bytes)
-        jobs.append(ClipJob(clip, extent, tuple(views), encoding.profile, encoding.quality, spool, member.sha256))
+        jobs.append(
+            ClipJob(
+                clip,
+                extent,
+                tuple(views),
+                encoding.profile,
+                encoding.quality,
+                spool,
+                member.sha256,
+                encoding.decoder,
+            )
+        )
     return jobs
 
 
@@ -231,7 +246,7 @@ def _fingerprint(
 ) -> str:
     keys = [view.key for view in plan.all_views()]
     made_from = {
-        "made_with": made_with(encoding.quality),
+        "made_with": made_with(encoding.quality, encoding.decoder),
         "part": [part.path, part.sha256],
         "members": {clip: asdict(part.members[clip]) for clip in plan.views},
         "views": keys,

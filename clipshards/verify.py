@@ -15,7 +15,7 @@ import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clipshards.decode.cpu import open_clip
+from clipshards.decode.decoders import collect, open_clip
 from clipshards.decode.media import Extent
 from clipshards.errors import Rejected
 from clipshards.images import decode_image, encode, resize
@@ -133,27 +133,30 @@ def read_frames(shard: Path, key: str, offset_bytes: int, length_bytes: int) -> 
     return frames
 
 
-def check_pixels(frames: list[bytes], extent: Extent, row: dict[str, Any], quality: int | None) -> str:
+def check_pixels(
+    frames: list[bytes], extent: Extent, row: dict[str, Any], quality: int | None, decoder: str = "cpu"
+) -> str:
     """Decode the frames of a view again and compare them with those stored; what differs, "" when nothing does.
 
     Args:
         extent: the bytes of the clip.
         row: of the table of views.
         quality: at which the frames are stored.
+        decoder: that made them.
     """
     try:
-        clip = open_clip(extent)
-        again = {
-            index: encode(resize(rgb, row["height"], row["width"]), quality)
-            for index, rgb in clip.frames(sorted(set(row["frame_indices"])))
-        }
+        done = collect(
+            open_clip(extent, decoder),
+            sorted(set(row["frame_indices"])),
+            lambda rgb: encode(resize(rgb, row["height"], row["width"]), quality),
+        )
     except Rejected as rejected:
         return f"{row['view']} cannot be decoded again: {rejected}"
     for number, index in enumerate(row["frame_indices"]):
-        if index not in again:
-            return f"{row['view']}: frame {index} cannot be decoded again: {clip.failures[index]}"
-        if again[index] != frames[number]:
-            new, old = (decode_image(picture).astype(int) for picture in (again[index], frames[number]))
+        if index not in done.frames:
+            return f"{row['view']}: frame {index} cannot be decoded again: {done.clip.failures[index]}"
+        if done.frames[index] != frames[number]:
+            new, old = (decode_image(picture).astype(int) for picture in (done.frames[index], frames[number]))
             by = f"by up to {abs(new - old).max()} levels" if new.shape == old.shape else "in size"
             return f"{row['view']}: frame {index} differs {by} from what its clip decodes to"
     return ""

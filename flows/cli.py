@@ -43,6 +43,14 @@ QualityOption = Annotated[str, typer.Option("--quality", help="JPEG quality 1–
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, help="Decoder processes; default: one for each core.")
 ]
+DecoderOption = Annotated[
+    str,
+    typer.Option(
+        "--decoder",
+        metavar="auto|cpu|cuda|ffmpeg",
+        help="auto: cuda (NVDEC) where a probe decode succeeds, else cpu; ffmpeg: the program.",
+    ),
+]
 ExtractOption = Annotated[
     bool, typer.Option("--extract", help="Also write the clips as plain files to OUT/videos.")
 ]
@@ -62,6 +70,7 @@ def demo(
     source: Annotated[
         Path | None, typer.Option("--source", help="Where the data set is built; default: OUT/../source.")
     ] = None,
+    decoder: DecoderOption = "auto",
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,9 +80,11 @@ def demo(
     """
     folder = source or out.parent / "source"
     with _errors_for_people():
+        from clipshards.decode.choice import choose_decoder
         from clipshards.demo import build_demo
         from clipshards.hub.server import HubServer
 
+        choose_decoder(decoder)  # a wrong one is answered before the work
         _say(as_json, f"building the demo data set in {folder}")
         build_demo(folder, workers=workers or os.cpu_count() or 1)
         with HubServer(folder) as hub:
@@ -82,6 +93,7 @@ def demo(
                 "hf://datasets/demo/GRASP",
                 out,
                 as_json,
+                decoder=decoder,
                 workers=workers,
                 endpoint=hub.endpoint,
                 max_rejected=0.02,
@@ -119,6 +131,7 @@ def prepare(
     parts: PartsOption = "*",
     limit: LimitOption = None,
     quality: QualityOption = "95",
+    decoder: DecoderOption = "auto",
     workers: WorkersOption = None,
     extract: ExtractOption = False,
     all_clips: AllClipsOption = False,
@@ -140,6 +153,7 @@ def prepare(
             parts=parts,
             limit=limit,
             quality=_parse_quality(quality),
+            decoder=decoder,
             workers=workers,
             extract=extract,
             all_clips=all_clips,
@@ -248,11 +262,13 @@ def main() -> None:
 
 
 def _prepare(source: str, out: Path, as_json: bool, **options: Any) -> dict[str, Any]:
+    from clipshards.decode.choice import choose_decoder
     from flows.settings import make_settings
     from manifests.lock import hold_output
 
-    with hold_output(make_settings(source, out, **options).out):
-        pass  # mistakes are answered before Prefect takes its seconds to start
+    settings = make_settings(source, out, **options)
+    with hold_output(settings.out):  # mistakes are answered before Prefect takes its seconds to start
+        choose_decoder(settings.decoder)
     quiet_prefect()
     from flows.console import use
     from flows.prepare import prepare as flow

@@ -102,7 +102,7 @@ def plan_refresh(out: Path, *, endpoint: str | None = None) -> RefreshPlan:
     source = parse_source(dataset["source"], endpoint=endpoint)
     commit = pin_commit(source) if isinstance(source, HubSource) else ""
     by_this_version = dataset["schema_version"] == SCHEMA_VERSION and dataset["made_with"] == made_with(
-        dataset["quality"]
+        dataset["quality"], dataset["decoder"]
     )
     options = {**dataset["options"], **dataset["selection"], "quality": dataset["quality"]}
     return RefreshPlan(

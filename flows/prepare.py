@@ -30,6 +30,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from clipshards.annotations import Questions
+from clipshards.decode.choice import choose_decoder
 from clipshards.decode.pool import WorkerPool
 from clipshards.errors import IncompleteError, Rejected, SourceError, TooManyRejectsError
 from clipshards.hub.listing import HubFile, Listing
@@ -81,6 +82,7 @@ def prepare(
     parts: str = "*",
     limit: int | None = None,
     quality: int | None = 95,
+    decoder: str = "auto",
     workers: int | None = None,
     extract: bool = False,
     all_clips: bool = False,
@@ -99,6 +101,7 @@ def prepare(
         parts: pattern; only parts whose path or file name matches are used.
         limit: at most so many clips of each part.
         quality: JPEG quality 1–100; None: lossless PNG.
+        decoder: auto, cpu, cuda or ffmpeg; auto: cuda where a probe decode succeeds, else cpu.
         workers: decoder processes; None: one for each core.
         extract: also write the clips as plain files to OUT/videos.
         all_clips: also store clips that no row names.
@@ -118,6 +121,7 @@ def prepare(
         parts=parts,
         limit=limit,
         quality=quality,
+        decoder=decoder,
         workers=workers,
         extract=extract,
         all_clips=all_clips,
@@ -161,13 +165,16 @@ class _Preparation:
     def __init__(self, settings: Settings, reporter: Reporter) -> None:
         self._settings = settings
         self._reporter = reporter
+        self._decoder = choose_decoder(settings.decoder)
         self._stop = threading.Event()
         self._work = settings.out / "work"
         self._rejects: list[Reject] = []
         self._failed_parts: list[str] = []
         profiles = {name: asdict(settings.profile_of(split)) for name, split in settings.recipe.splits.items()}
         retry = settings.retry_quarantined
-        self._kept = kept_frames(settings.out, settings.quality, profiles, retry_rejected=retry)
+        self._kept = kept_frames(
+            settings.out, made_with(settings.quality, self._decoder.decoder), profiles, retry_rejected=retry
+        )
 
     def run(self) -> dict[str, Any]:
         with ExitStack() as stack:
@@ -181,6 +188,7 @@ class _Preparation:
                 raise
 
     def _run(self) -> dict[str, Any]:
+        self._reporter.say(f"decoder: {self._decoder.decoder} ({self._decoder.why})")
         self._listing = listing = list_files(quote(self._settings.source), self._settings.commit)
         states = [self._open_split(name, listing) for name in self._settings.recipe.splits]
         if not any(state.files for state in states):
@@ -334,7 +342,7 @@ class _Preparation:
         return PartOnDisk(plan.part, path, state.hashes[plan.part], mine)
 
     def _encoding(self, state: _SplitState) -> Encoding:
-        return Encoding(state.plan.profile, self._settings.quality)
+        return Encoding(state.plan.profile, self._settings.quality, self._decoder.decoder)
 
     def _start_shards(self, state: _SplitState, part: str, members: dict[str, TarMember]) -> None:
         """Start the shards of a part, but for those that are as planned already."""
@@ -416,7 +424,8 @@ class _Preparation:
             licence=recipe.licence,
             profiles={state.name: asdict(state.plan.profile) for state in states},
             quality=self._settings.quality,
-            made_with=made_with(self._settings.quality),
+            made_with=made_with(self._settings.quality, self._decoder.decoder),
+            decoder=self._decoder.decoder,
             selection=self._settings.selection(),
             options=self._settings.options(),
             inputs=_inputs(states),
@@ -425,6 +434,9 @@ class _Preparation:
             self._settings.out, quote(manifest), quote([s.result for s in states]), self._work / "shards",
             quote(provenance),
         )  # fmt: skip
+        if manifest.fallbacks:
+            count = sum(manifest.fallbacks.values())
+            self._reporter.say(f"{count:,} clips went to the CPU: {_words(manifest.fallbacks)}")
         if self._failed_parts:
             raise IncompleteError(
                 f"{len(self._failed_parts)} part(s) failed, the rest is published: {self._failed_parts[0]}"
@@ -454,13 +466,14 @@ def _rows_of(result: SplitResult) -> RowsOfViews:
 
 
 def summary(snapshot: Path, manifest: Manifest, reporter: Reporter) -> dict[str, Any]:
-    """Totals of a run: counts, rejects by reason, seconds by stage, where the output is."""
+    """Totals of a run: counts, rejects and clips that went to the CPU by reason, seconds by stage, the output."""
     return {
         "snapshot": str(snapshot),
         **manifest.counts,
         "rejects": dict(sorted(manifest.reasons.items())),
         "warnings": [f"{word}: {what}" for word, what in manifest.warnings],
         "decoded_clips": reporter.num_decoded,
+        "clips_gone_to_cpu": dict(sorted(manifest.fallbacks.items())),
         "seconds": {name: round(stage.seconds(), 2) for name, stage in reporter.stages.items()},
     }
 

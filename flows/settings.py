@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from clipshards.decode.choice import require_known
 from clipshards.hub.source import FolderSource, HubSource, parse_source
 from clipshards.recipe import Recipe, Split, load_profile, load_recipe
 from clipshards.sampling import Profile
@@ -25,6 +26,7 @@ class Settings:
     parts: str
     limit: int | None
     quality: int | None
+    decoder: str
     workers: int
     extract: bool
     all_clips: bool
@@ -47,6 +49,7 @@ class Settings:
         return {
             "recipe": self.recipe_name,
             "profile": self.profile,
+            "decoder": self.decoder,
             "all_clips": self.all_clips,
             "extract": self.extract,
             "max_rejected": self.max_rejected,
@@ -66,6 +69,7 @@ def make_settings(
     parts: str = "*",
     limit: int | None = None,
     quality: int | None = 95,
+    decoder: str = "auto",
     workers: int | None = None,
     extract: bool = False,
     all_clips: bool = False,
@@ -77,8 +81,9 @@ def make_settings(
     """Check the options of `prepare`; they are described there.
 
     Raises:
-        UsageError: the source, recipe or profile is wrong.
+        UsageError: the source, recipe, profile or decoder is wrong.
     """
+    require_known(decoder)
     settings = Settings(
         source=parse_source(source, endpoint=endpoint),
         out=Path(out).absolute(),
@@ -88,6 +93,7 @@ def make_settings(
         parts=parts,
         limit=limit,
         quality=quality,
+        decoder=decoder,
         workers=workers or os.cpu_count() or 1,
         extract=extract,
         all_clips=all_clips,

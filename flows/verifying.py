@@ -39,7 +39,7 @@ def verify_output(
     for row in rows:
         frames = read_frames(snapshot / row["shard"], row["view"], row["offset_bytes"], row["length_bytes"])
         with _clip(out, dataset, row, endpoint) as extent:
-            if what := check_pixels(frames, extent, row, dataset["quality"]):
+            if what := check_pixels(frames, extent, row, dataset["quality"], dataset["decoder"]):
                 problems.append(Problem(row["shard"], what))
     return {**checked, "views decoded again": len(rows)}, problems
 

@@ -24,7 +24,7 @@ from clipshards.errors import UsageError
 from clipshards.plan import View
 from clipshards.rendering import ClipJob, ClipOutcome, RenderedView
 from clipshards.schema import SCHEMA_VERSION
-from clipshards.shards import Render, made_with
+from clipshards.shards import Render
 from manifests.snapshot import current_snapshot
 
 _MAY_PASS = frozenset({"time-limit"})
@@ -43,6 +43,7 @@ class _Sample:
 class _KeptClip:
     sha256: str
     info: ClipInfo | None
+    decoder: str
     samples: dict[str, _Sample]
     """By the key of the view."""
     rejected: dict[str, tuple[str, str]]
@@ -90,7 +91,7 @@ class KeptFrames:
             (job.folder / f"{view.key}.mp").write_bytes(self._frames(sample))
             views.append(sample.view)
         _, reason, detail = rejected[0] if rejected and not views else ("", "", "")
-        outcome = ClipOutcome(job.clip, clip.info, reason, detail, tuple(views), tuple(rejected))
+        outcome = ClipOutcome(job.clip, clip.info, reason, detail, tuple(views), tuple(rejected), clip.decoder)
         return outcome, replace(job, views=missing) if missing else None
 
     @staticmethod
@@ -131,16 +132,23 @@ def _merge(kept: ClipOutcome, made: ClipOutcome, job: ClipJob) -> ClipOutcome:
     views = sorted([*kept.views, *made.views], key=lambda view: order[view.key])
     rejected = sorted([*kept.rejected_views, *made.rejected_views], key=lambda view: order[view[0]])
     _, reason, detail = rejected[0] if rejected and not views else ("", "", "")
-    return ClipOutcome(job.clip, made.info or kept.info, reason, detail, tuple(views), tuple(rejected))
+    return ClipOutcome(
+        job.clip, made.info or kept.info, reason, detail, tuple(views), tuple(rejected),
+        decoder=made.decoder or kept.decoder, fallback=made.fallback,
+    )  # fmt: skip
 
 
 def kept_frames(
-    out: Path, quality: int | None, profiles: Mapping[str, Mapping[str, Any]], *, retry_rejected: bool = False
+    out: Path,
+    made_with: str,
+    profiles: Mapping[str, Mapping[str, Any]],
+    *,
+    retry_rejected: bool = False,
 ) -> KeptFrames:
     """The frames of the current snapshot of an output, when they were made as they would be now.
 
     Args:
-        quality: of the frames of this run.
+        made_with: `shards.made_with` of this run.
         profiles: of this run, by split; clips that were rejected by other rules may now be accepted.
         retry_rejected: forget which clips could not be decoded.
     """
@@ -149,7 +157,7 @@ def kept_frames(
     except UsageError:
         return KeptFrames()
     try:
-        return _kept_of(folder, made_with(quality), profiles, retry_rejected)
+        return _kept_of(folder, made_with, profiles, retry_rejected)
     except (OSError, pa.ArrowInvalid):  # a table is lost or damaged: then nothing is known
         return KeptFrames()
 
@@ -169,7 +177,7 @@ def _kept_of(
             words = rejected.get(clip, {})
             if info is not None:  # it could be opened, so what failed was one of its views, and others may not
                 words = {view: why for view, why in words.items() if view}
-            clips[clip] = _KeptClip(row["sha256"], info, samples.get(clip, {}), words)
+            clips[clip] = _KeptClip(row["sha256"], info, row["decoder"] or "", samples.get(clip, {}), words)
     return KeptFrames(folder, clips)
 
 

@@ -34,8 +34,8 @@ from manifests.tables import Manifest, rows_by_clip
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 1 << 29
 _FEW_VALUES = [
-    "split", "file", "stage", "clip", "source", "status", "reason", "part", "codec", "pix_fmt", "shard", "kind",
-    "category", "category_canonical", "difficulty", "format", "fps_from_row",
+    "split", "file", "stage", "clip", "source", "status", "reason", "part", "codec", "pix_fmt", "decoder",
+    "shard", "kind", "category", "category_canonical", "difficulty", "format", "fps_from_row",
 ]  # fmt: skip
 """Columns worth a dictionary; trying one on texts that all differ costs half of the writing."""
 _IN_ORDER_OF_FILES = ("examples", "questions", "bench")
@@ -54,6 +54,8 @@ class Provenance:
     quality: int | None
     made_with: str
     """`shards.made_with`."""
+    decoder: str
+    """The decoder of the run; a clip that the CPU had to do says so in its row."""
     selection: Mapping[str, Any]
     """What was asked for when it was not all of the source, else empty."""
     options: Mapping[str, Any]

@@ -73,6 +73,8 @@ class Manifest:
     """Quarantined things by reason."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
     """What concerns the data set as a whole: a word of `schema.WARNINGS`, and a sentence."""
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    """Clips that the CPU decoded in place of the decoder that was asked, by kind of reason."""
 
     def rejected_share(self) -> float:
         """The larger of the shares of lost clips and of lost rows."""
@@ -110,7 +112,7 @@ def build_manifest(results: Sequence[SplitResult], rejects: Iterable[Reject] = (
     for result in results:
         warnings += _different_counts(result)
     reasons = dict(Counter(reject.reason for reject in quarantine))
-    return Manifest(tables, _counts(tables, results, joins), reasons, warnings)
+    return Manifest(tables, _counts(tables, results, joins), reasons, warnings, _fallbacks(results))
 
 
 def _different_counts(result: SplitResult) -> list[tuple[str, str]]:
@@ -120,6 +122,11 @@ def _different_counts(result: SplitResult) -> list[tuple[str, str]]:
         return []
     split = result.plan.split
     return [("row-count-differs", f"{split}: {num_rows:,} annotation rows, {num_items:,} items in the parts")]
+
+
+def _fallbacks(results: Sequence[SplitResult]) -> dict[str, int]:
+    outcomes = (outcome for result in results for info in result.shards for outcome in info.outcomes)
+    return dict(Counter(outcome.fallback.split(":")[0] for outcome in outcomes if outcome.fallback))
 
 
 def rows_by_clip(table: pa.Table) -> Any:
@@ -283,8 +290,9 @@ class _Join:
         warnings = [*(info.warnings if info else ()), *self._case_warning(clip)]
         values = (
             (info.format_name, info.codec, info.pix_fmt, info.fps, info.num_frames, info.duration_seconds,
-             info.height, info.width, info.rotation, info.decord_divergent, info.is_truncated)
-            if info else (None,) * 11
+             info.height, info.width, info.rotation, info.decord_divergent, info.is_truncated,
+             outcome.decoder or None)
+            if outcome and info else (None,) * 12
         )  # fmt: skip
         status = "rejected" if reason else "sharded" if outcome else "unused"
         return (
@@ -296,7 +304,7 @@ class _Join:
     def _unused_row(self, part: str, member: TarMember) -> tuple[Any, ...]:
         return (
             member.name, self._split, member.name.split("/", 1)[0], "unused", None, part, member.name,
-            member.offset_bytes, member.size_bytes, member.sha256, *(None,) * 11, 0, [],
+            member.offset_bytes, member.size_bytes, member.sha256, *(None,) * 12, 0, [],
         )  # fmt: skip
 
     def _case_warning(self, clip: str) -> list[str]:

@@ -29,7 +29,7 @@ import webdataset
 
 from clipshards import epochs, verify
 from clipshards.annotations import QuestionBuilder, Questions
-from clipshards.decode.cpu import open_clip
+from clipshards.decode.decoders import open_clip
 from clipshards.decode.media import Extent
 from clipshards.errors import IncompleteError, Rejected, SourceError
 from clipshards.examples import read_examples

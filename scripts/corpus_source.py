@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from clipshards.decode.cpu import open_clip
+from clipshards.decode.decoders import open_clip
 from clipshards.decode.media import Extent
 from clipshards.errors import Rejected
 from manifests.snapshot import current_snapshot

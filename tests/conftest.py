@@ -17,6 +17,15 @@ os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `needs_gpu` are skipped without one, or fail when FAIL_WITHOUT_GPU=1 says that there is one."""
+    if item.get_closest_marker("needs_gpu"):
+        from clipshards.decode.choice import choose_decoder
+
+        if (choice := choose_decoder("auto")).decoder != "cuda":
+            (pytest.fail if os.environ.get("FAIL_WITHOUT_GPU") == "1" else pytest.skip)(choice.why)
+
+
 @pytest.fixture(scope="session")
 def demo_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo data set as a folder of the Hub's shape."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from clipshards.decode.choice import choose_decoder
 from clipshards.hub.server import HubServer
 from manifests.lock import hold_output
 
@@ -64,6 +65,15 @@ def test_a_wrong_url(tmp_path: Path) -> None:
 
 def test_a_quality_out_of_range(demo_source: Path, tmp_path: Path) -> None:
     require_error(call("prepare", demo_source, tmp_path / "out", "--quality", "300"), 2, "300", "1–100")
+
+
+@pytest.mark.parametrize("command", ["prepare", "demo"])
+def test_a_decoder_that_cannot_be_had(demo_source: Path, tmp_path: Path, command: str) -> None:
+    arguments = [demo_source, tmp_path / "out"] if command == "prepare" else [tmp_path / "out"]
+    require_error(call(command, *arguments, "--decoder", "nvdec"), 2, "'nvdec'", "cuda", "ffmpeg")
+    if choose_decoder("auto").decoder != "cuda":
+        require_error(call(command, *arguments, "--decoder", "cuda"), 2, "--decoder cuda", "--decoder auto")
+    assert not (tmp_path / "source").exists()
 
 
 def test_an_output_that_cannot_be_written(demo_source: Path, tmp_path: Path) -> None:

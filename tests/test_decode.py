@@ -18,7 +18,8 @@ from av.container.input import InputContainer
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from clipshards.decode.cpu import Clip, open_clip
+from clipshards.decode.cpu import Clip
+from clipshards.decode.decoders import open_clip
 from clipshards.decode.media import Extent
 from clipshards.decode.plan import Run, governing_key, plan_runs
 from clipshards.decode.probe import PacketTable, media_packets
@@ -267,7 +268,7 @@ def test_indices_must_be_in_the_clip(clips: media.ClipFolder) -> None:
 
 def test_probing_and_decoding_write_nothing_to_stderr(clips: media.ClipFolder) -> None:
     code = (
-        "import sys; from clipshards.decode.cpu import open_clip; from clipshards.decode.media import Extent;"
+        "import sys; from clipshards.decode.decoders import open_clip; from clipshards.decode.media import Extent;"
         "clip = open_clip(Extent(sys.argv[1])); print(len(list(clip.frames(range(60)))))"
     )
     done = subprocess.run(

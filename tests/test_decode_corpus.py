@@ -9,7 +9,8 @@ import decord
 import numpy as np
 import pytest
 
-from clipshards.decode.cpu import Clip, open_clip
+from clipshards.decode.cpu import Clip
+from clipshards.decode.decoders import open_clip
 from clipshards.decode.media import Extent
 from clipshards.errors import Rejected
 from clipshards.images import resize

@@ -20,6 +20,7 @@ from manifests.snapshot import publish
 from manifests.tables import SplitResult, build_manifest
 
 PROFILES = {"train": asdict(GRASP_TRAIN)}
+MADE_WITH = made_with(95, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[SplitResult, Path, P
     """What a run came to, its part, and its output folder."""
     folder = tmp_path_factory.mktemp("kept")
     split, rejects, shards = make_result(folder)
-    provenance = replace(PROVENANCE, made_with=made_with(95), profiles=PROFILES)
+    provenance = replace(PROVENANCE, made_with=MADE_WITH, profiles=PROFILES)
     publish(folder / "out", build_manifest([split], rejects), split.shards, shards, provenance)
     return split, folder / "part.tar", folder / "out"
 
@@ -68,7 +69,7 @@ def run(
 def test_nothing_is_decoded_twice(made: Any, tmp_path: Path) -> None:
     fresh, decoder, frames = run(made, tmp_path / "fresh", KeptFrames())
     assert len(decoder.views) == len(fresh) > 2
-    again, decoder, copied = run(made, tmp_path / "again", kept_frames(made[2], 95, PROFILES))
+    again, decoder, copied = run(made, tmp_path / "again", kept_frames(made[2], MADE_WITH, PROFILES))
     failed_view = {clip for clip, outcome in fresh.items() if outcome.info and not outcome.views}
     assert {clip for clip, _ in decoder.views} == failed_view
     assert (again, copied) == (fresh, frames)
@@ -76,7 +77,7 @@ def test_nothing_is_decoded_twice(made: Any, tmp_path: Path) -> None:
 
 def test_a_new_view_of_a_kept_clip_is_decoded_alone(made: Any, tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
-    kept = kept_frames(made[2], 95, PROFILES)
+    kept = kept_frames(made[2], MADE_WITH, PROFILES)
     job = replace(jobs(made, tmp_path / "x")["s/a.mp4"])
     more = make_view(job.clip, 0.1, 0.4, 2, GRASP_TRAIN)
     job = replace(job, views=(job.views[0], more, *job.views[1:]))
@@ -91,7 +92,7 @@ def test_a_new_view_of_a_kept_clip_is_decoded_alone(made: Any, tmp_path: Path) -
 
 
 def test_other_bytes_are_not_the_same_clip(made: Any, tmp_path: Path) -> None:
-    kept = kept_frames(made[2], 95, PROFILES)
+    kept = kept_frames(made[2], MADE_WITH, PROFILES)
     job = jobs(made, tmp_path)["s/a.mp4"]
     assert kept.knows(job.clip, job.sha256, job.views)
     assert not kept.knows(job.clip, "0" * 64, job.views)
@@ -99,18 +100,20 @@ def test_other_bytes_are_not_the_same_clip(made: Any, tmp_path: Path) -> None:
     assert not kept.knows("s/other.mp4", job.sha256, job.views)
 
 
-@pytest.mark.parametrize("quality", [90, None])
-def test_another_quality_keeps_nothing(made: Any, tmp_path: Path, quality: int | None) -> None:
-    kept = kept_frames(made[2], quality, PROFILES)
+@pytest.mark.parametrize(("quality", "decoder"), [(90, "cpu"), (None, "cpu"), (95, "ffmpeg")])
+def test_another_quality_or_decoder_keeps_nothing(
+    made: Any, tmp_path: Path, quality: int | None, decoder: str
+) -> None:
+    kept = kept_frames(made[2], made_with(quality, decoder), PROFILES)
     assert not any(kept.knows(job.clip, job.sha256, job.views) for job in jobs(made, tmp_path).values())
 
 
 def test_what_was_rejected_is_tried_again_when_asked_or_by_other_rules(made: Any, tmp_path: Path) -> None:
     job = jobs(made, tmp_path)["s/broken.mp4"]
-    assert kept_frames(made[2], 95, PROFILES).knows(job.clip, job.sha256, job.views)
-    assert not kept_frames(made[2], 95, PROFILES, retry_rejected=True).knows(job.clip, job.sha256, job.views)
-    assert not kept_frames(made[2], 95, {"train": {}}).knows(job.clip, job.sha256, job.views)
+    assert kept_frames(made[2], MADE_WITH, PROFILES).knows(job.clip, job.sha256, job.views)
+    assert not kept_frames(made[2], MADE_WITH, PROFILES, retry_rejected=True).knows(job.clip, job.sha256, job.views)
+    assert not kept_frames(made[2], MADE_WITH, {"train": {}}).knows(job.clip, job.sha256, job.views)
 
 
 def test_no_snapshot_keeps_nothing(tmp_path: Path) -> None:
-    assert kept_frames(tmp_path, 95, PROFILES).knows("clip", "0", [])
+    assert kept_frames(tmp_path, MADE_WITH, PROFILES).knows("clip", "0", [])

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from clipshards.decode.choice import choose_decoder
 from clipshards.errors import TooManyRejectsError
 from clipshards.hub.server import HubServer
 from clipshards.images import decode_image
@@ -32,7 +33,7 @@ def run(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     def run(source: str | Path, **options: Any) -> Path:
         out = options.pop("out", None) or tmp_path_factory.mktemp("out")
-        return Path(prepare(str(source), str(out), **options)["snapshot"])
+        return Path(prepare(str(source), str(out), **{"decoder": "cpu", **options})["snapshot"])
 
     return run
 
@@ -240,6 +241,34 @@ def test_a_selection_leaves_rows_out(run: Any, demo_source: Path) -> None:
     counts = json.loads((snapshot / "dataset.json").read_text())["counts"]
     assert counts["rows_left_out"] > 100 and counts["rejected_rows"] == 0
     assert table(snapshot, "quarantine") == []
+
+
+def test_the_decoder_is_told_and_does_not_change_the_shards(
+    prefect_server: None, snapshot: Path, demo_source: Path, tmp_path: Path
+) -> None:
+    from flows.console import Reporter, use
+    from flows.prepare import prepare
+
+    choice = choose_decoder("ffmpeg")
+    said: list[str] = []
+
+    class Listening(Reporter):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    use(Listening())
+    try:
+        totals = prepare(str(demo_source), str(tmp_path), parts="avsbench*", decoder="ffmpeg")
+    finally:
+        use(Reporter())
+    by_program = Path(totals["snapshot"])
+    assert json.loads((by_program / "dataset.json").read_text())["decoder"] == choice.decoder
+    assert json.loads((snapshot / "dataset.json").read_text())["decoder"] == "cpu"
+    decoders = {row["decoder"] for row in table(by_program, "clips") if row["status"] == "sharded"}
+    assert decoders == {choice.decoder} and totals["clips_gone_to_cpu"] == {}
+    assert said[0] == f"decoder: {choice.decoder} ({choice.why})"
+    shards = {name: digest for name, digest in hashes(by_program).items() if name.endswith(".tar")}
+    assert shards and shards.items() <= hashes(snapshot).items()
 
 
 def test_extract_writes_the_plain_tree(run: Any, demo_source: Path) -> None:

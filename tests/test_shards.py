@@ -167,6 +167,18 @@ def test_other_rows_or_rules_make_it_again(make: Make, rows: Rows) -> None:
     assert make(render=_never, rows=other_rows, encoding=replace(ENCODING, quality=60)) == third
 
 
+def test_another_decoder_makes_it_again_with_the_same_bytes(make: Make) -> None:
+    first = make()
+    counting = _Counting()
+    second = make(render=counting, encoding=replace(ENCODING, decoder="ffmpeg"))
+    assert counting.num_clips == len(CLIPS)
+    assert first.fingerprint != second.fingerprint
+    assert (first.sha256, first.samples) == (second.sha256, second.samples)
+    assert {outcome.decoder for outcome in first.outcomes} == {"cpu", ""}
+    assert {outcome.decoder for outcome in second.outcomes} == {"ffmpeg", ""}
+    assert {outcome.fallback for outcome in second.outcomes} == {""}
+
+
 def test_other_bytes_of_a_clip_make_it_again(make: Make, part: PartOnDisk, tmp_path: Path) -> None:
     first = make()
     content = part.file.read_bytes()

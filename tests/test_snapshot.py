@@ -55,7 +55,9 @@ EXAMPLES: list[tuple[Shown, int]] = [
 """(windows, row of the question); line 8 is rejected when it is read."""
 QUESTION_CLIPS = ["s/a.mp4", "t/c.webm", "s/broken.mp4", "s/gone.mp4"]
 ITEM_CLIPS = ["t/c.webm", "s/gone.mp4"]
-PROVENANCE = Provenance("hf://datasets/x/y", "0123456789abcdef" * 2, "grasp", "CC", {}, 95, "now", {}, {}, {})
+PROVENANCE = Provenance(
+    "hf://datasets/x/y", "0123456789abcdef" * 2, "grasp", "CC", {}, 95, "now", "cpu", {}, {}, {}
+)
 
 
 @pytest.fixture(scope="module")

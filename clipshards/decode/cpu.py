@@ -1,6 +1,6 @@
 """Decoding chosen frames of a clip on the CPU: exactly those, or the reason why not.
 
-    clip = open_clip(extent)            one pass over the packets
+    clip = Clip(extent, *probe(extent)) one pass over the packets
     clip.info                           size, rate, number of frames
     for index, rgb in clip.frames([0, 15, 30]): ...
     clip.failures                       {index: Rejected} of the frames that did not come
@@ -12,40 +12,35 @@ damage, the rest is decoded again from the start without leaving anything out; w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
+from av.codec.hwaccel import HWAccel
 from av.video.frame import PictureType
-from av.video.reformatter import VideoReformatter
 
 from clipshards.decode.decoder import Decoder, Output
 from clipshards.decode.media import MEDIA_ERRORS, Extent, describe, open_media, video_stream
+from clipshards.decode.pixels import ToRgb
 from clipshards.decode.plan import Run, governing_key, is_damaged, is_leading, plan_runs
-from clipshards.decode.probe import ClipInfo, PacketTable, media_packets, probe
+from clipshards.decode.probe import ClipInfo, PacketTable, media_packets
 from clipshards.errors import Rejected
 from clipshards.images import Rgb
-
-_UNSPECIFIED_MATRIX, _RESERVED_MATRIX = 2, 3
-"""The second says no more than the first, but FFmpeg 8, unlike decord's, does not convert such a frame."""
-
-
-def open_clip(extent: Extent) -> Clip:
-    """Probe a clip.
-
-    Raises:
-        Rejected: the clip cannot be used, with a word of `schema.REASONS`.
-    """
-    return Clip(extent, *probe(extent))
 
 
 class Clip:
     """A probed clip, ready to decode; nothing is held open between calls.
 
+    The other decoders derive from it: what they give is `frames`.
+
     Args:
         extent: where the bytes lie.
         info: what `probe` found; so is `table`.
     """
+
+    decoder: ClassVar[str] = "cpu"
+    """Name of the decoder."""
 
     def __init__(self, extent: Extent, info: ClipInfo, table: PacketTable) -> None:
         self.extent = extent
@@ -63,15 +58,20 @@ class Clip:
         Raises:
             ValueError: an index is not in [0, num_frames).
             Rejected: the clip can no longer be opened.
+            FallBack: a decoder other than this one cannot give them all; there are no `failures` then.
         """
-        wanted = sorted({int(index) for index in indices})
-        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.info.num_frames:
-            raise ValueError(f"indices {wanted[0]}…{wanted[-1]} must be in [0, {self.info.num_frames})")
-        missing = deque(index for index in wanted if self._can_start(index))
+        missing = self._decodable(indices)
         if missing:
             yield from self._fast_pass(missing)
         if missing:
             yield from self._full_pass(missing)
+
+    def _decodable(self, indices: Iterable[int]) -> deque[int]:
+        """The indices in ascending order, without those that nothing can decode; these are failures."""
+        wanted = sorted({int(index) for index in indices})
+        if wanted and not 0 <= wanted[0] <= wanted[-1] < self.info.num_frames:
+            raise ValueError(f"indices {wanted[0]}…{wanted[-1]} must be in [0, {self.info.num_frames})")
+        return deque(index for index in wanted if self._can_start(index))
 
     def _can_start(self, index: int) -> bool:
         packet = int(self.table.frame_packets[index])
@@ -83,23 +83,31 @@ class Clip:
             return True
         return False
 
-    def _fast_pass(self, missing: deque[int]) -> Iterator[tuple[int, Rgb]]:
-        """Take frames off `missing` up to the first that is missing, damaged or of another size."""
+    def _fast_pass(
+        self, missing: deque[int], hwaccel: HWAccel | None = None
+    ) -> Generator[tuple[int, Rgb], None, str]:
+        """Take frames off `missing` up to the first that is missing, damaged or of another size.
+
+        Returns why it stopped there: a kind, ": " and words.
+        """
         packets = {int(self.table.frame_packets[index]): index for index in missing}
         runs = plan_runs(self.table, list(packets))
         starts = {run.first for run in runs}
-        decoding = _Decoding(self, runs, keep=frozenset(packets))
+        decoding = _Decoding(self, runs, keep=frozenset(packets), hwaccel=hwaccel)
         for output in decoding:
             if output.packet in starts and not _is_intra(output):
                 # The container's key flags lie: seeking there, as decord does, gives wrong pictures.
                 self.info = replace(self.info, decord_divergent=True)
-                return
+                return "key flags that lie"
             index = packets.get(output.packet)
             if index is None:
                 continue
-            if index != missing[0] or decoding.flaw(output):
-                return
+            if index != missing[0]:
+                break
+            if flaw := decoding.flaw(output):
+                return ": ".join(flaw)
             yield from self._shown(missing.popleft(), output, decoding)
+        return f"missing frames: {next(iter(decoding.damage.values()), 'the decoder gave none')}"
 
     def _full_pass(self, missing: deque[int]) -> Iterator[tuple[int, Rgb]]:
         """Decode all packets up to the last one needed; empties `missing`."""
@@ -124,7 +132,7 @@ class Clip:
     def _shown(self, index: int, output: Output, decoding: _Decoding) -> Iterator[tuple[int, Rgb]]:
         """The frame as RGB, if its colours can be converted."""
         try:
-            rgb = decoding.rgb(output)
+            rgb = decoding.to_rgb(output.frame)
         except MEDIA_ERRORS as error:
             colours = f"{output.frame.format.name}, matrix {output.frame.colorspace:d}"
             self._fail(index, "codec-unsupported", f"no conversion of {colours} to RGB, {describe(error)}")
@@ -160,17 +168,25 @@ class _Decoding:
         clip: the clip to open once more.
         runs: packets to feed, ascending.
         keep: packets whose frames are needed (others may be skipped); None: skip nothing.
+        hwaccel: the device that decodes; None: the CPU.
     """
 
-    def __init__(self, clip: Clip, runs: Sequence[Run], keep: frozenset[int] | None) -> None:
+    def __init__(
+        self,
+        clip: Clip,
+        runs: Sequence[Run],
+        keep: frozenset[int] | None,
+        hwaccel: HWAccel | None = None,
+    ) -> None:
         self.damage: dict[int, str] = {}
+        self.to_rgb = ToRgb(clip.info.pix_fmt, clip.info.rotation)
         self._clip = clip
         self._runs = runs
         self._keep = keep
-        self._to_rgb24 = VideoReformatter()
+        self._hwaccel = hwaccel
 
     def __iter__(self) -> Iterator[Output]:
-        with open_media(self._clip.extent) as container:
+        with open_media(self._clip.extent, self._hwaccel) as container:
             stream = video_stream(container)
             decoder = Decoder(stream, self.damage)
             runs = iter(self._runs)
@@ -206,13 +222,3 @@ class _Decoding:
         if output.frame.is_corrupt:
             return "decode-errors", "the decoder flags the frame as corrupt"
         return None
-
-    def rgb(self, output: Output) -> Rgb:
-        """The picture as shown: RGB, turned by the rotation tag.
-
-        swscale to rgb24 without a change of size gives decord's values exactly on 8-bit clips.
-        """
-        if output.frame.colorspace == _RESERVED_MATRIX:
-            output.frame.colorspace = _UNSPECIFIED_MATRIX
-        rgb = self._to_rgb24.reformat(output.frame, format="rgb24").to_ndarray()
-        return np.ascontiguousarray(np.rot90(rgb, self._clip.info.rotation // 90), np.uint8)

@@ -29,6 +29,11 @@ _DAMAGE = re.compile(
 _DAMAGE_IN_WARNINGS = re.compile(r"undecodable NALU")
 
 
+def tells_of_damage(text: str, *, is_error: bool) -> bool:
+    """Whether a message of libav means that pictures are damaged; else it is a warning."""
+    return bool((_DAMAGE if is_error else _DAMAGE_IN_WARNINGS).search(text))
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """A frame and the position, in decode order, of the packet that held it."""
@@ -89,7 +94,6 @@ class Decoder:
                 self.damage.setdefault(self._packet, describe(error))
                 frames = []
         for level, _, text in messages:
-            pattern = _DAMAGE if level <= av.logging.ERROR else _DAMAGE_IN_WARNINGS
-            if pattern.search(text):
+            if tells_of_damage(text, is_error=level <= av.logging.ERROR):
                 self.damage.setdefault(self._packet, text.strip()[:120])
         return [Output(frame, frame.opaque[0]) for frame in frames if isinstance(frame.opaque, tuple)]

@@ -19,7 +19,7 @@ from clipshards.decode.boxes import lacks_moov
 from clipshards.errors import Rejected
 
 # Only local bytes: a playlist dressed up as a clip must not make us open a network address.
-_OPTIONS = {"protocol_whitelist": "file,subfile"}
+PROTOCOLS = "file,subfile"
 
 # Titles that are no UTF-8 do not make a clip unusable; PyAV 19 sees to that itself.
 _METADATA: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
@@ -76,7 +76,7 @@ def open_media(extent: Extent, hwaccel: HWAccel | None = None) -> InputContainer
         if extent.available_bytes() == 0:
             raise Rejected("empty-file", f"0 bytes at {extent.offset_bytes}")
         container: InputContainer = av.open(
-            extent.url, mode="r", options=dict(_OPTIONS), hwaccel=hwaccel, **_METADATA
+            extent.url, mode="r", options={"protocol_whitelist": PROTOCOLS}, hwaccel=hwaccel, **_METADATA
         )
     except FileNotFoundError as error:
         raise Rejected("file-missing", describe(error)) from error

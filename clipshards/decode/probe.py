@@ -71,6 +71,8 @@ class PacketTable:
     is_encrypted: npt.NDArray[np.bool_]
     frame_packets: npt.NDArray[np.int64]
     """[num_frames]: position of the packet that holds frame i."""
+    has_times: bool = True
+    """Whether `pts` are times of the container."""
 
     def __repr__(self) -> str:
         return f"PacketTable({len(self.pts)} packets, {self.frame_packets.shape = })"
@@ -123,12 +125,6 @@ def probe(extent: Extent) -> tuple[ClipInfo, PacketTable]:
             )
         )
         return _clip_info(container, stream, table, first_frame, is_divergent, is_truncated), table
-
-
-def _has_split_runs(container: InputContainer, stream: VideoStream, extent: Extent) -> bool:
-    # Only a fragmented file has no number of frames in its index.
-    is_fragmented_mp4 = "mp4" in container.format.name and stream.frames == 0
-    return is_fragmented_mp4 and has_split_runs(extent.path, *extent.span())
 
 
 def media_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
@@ -217,6 +213,7 @@ def _tabulate(extent: Extent, rows: list[_Row], has_times: bool) -> PacketTable:
         is_corrupt=np.array([row.is_corrupt for row in rows]),
         is_encrypted=np.array([row.is_encrypted for row in rows]),
         frame_packets=order[is_shown[order]],
+        has_times=has_times,
     )
 
 
