@@ -21,6 +21,8 @@ INDEX_VERSION = 1
 class PartReceipt(msgspec.Struct, frozen=True):
     """The index of a part and the texts that a run reads out of it."""
 
+    sha256: str
+    """Of the part."""
     index: TarIndex
     texts: dict[str, bytes]
     """The members that are read whole, by name: bench items."""
@@ -31,14 +33,14 @@ def is_text(member: TarMember) -> bool:
     return member.name.endswith(".json")
 
 
-def make_receipt(path: Path, index: TarIndex) -> PartReceipt:
+def make_receipt(path: Path, sha256: str, index: TarIndex) -> PartReceipt:
     """Read the texts of an indexed part."""
-    return PartReceipt(index, {m.name: read_member(path, m) for m in index.members if is_text(m)})
+    return PartReceipt(sha256, index, {m.name: read_member(path, m) for m in index.members if is_text(m)})
 
 
-def write_receipt(folder: Path, sha256: str, receipt: PartReceipt) -> None:
+def write_receipt(folder: Path, receipt: PartReceipt) -> None:
     """Keep a receipt; it appears complete or not at all."""
-    path = _path(folder, sha256)
+    path = _path(folder, receipt.sha256)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb") as file:

@@ -191,8 +191,9 @@ def _write(
                 for key, (outcome, view) in sorted(rendered.items()):
                     start = tar.tarstream.offset
                     text = sample_json(outcome, view, part, encoding.profile, rows[key])
-                    frames = (spool / f"{key}.mp").read_bytes()
-                    tar.write({"__key__": key, "json": text, "mp": frames})
+                    waiting = spool / f"{key}.mp"
+                    tar.write({"__key__": key, "json": text, "mp": waiting.read_bytes()})
+                    waiting.unlink()  # the disk never holds the frames of a shard twice
                     places.append(SamplePlace(key, start, tar.tarstream.offset - start))
             file.flush()
             os.fsync(file.fileno())

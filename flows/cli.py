@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from clipshards.disk import parse_bytes
 from clipshards.errors import ClipshardsError, UsageError
 
 app = typer.Typer(
@@ -55,6 +56,10 @@ ExtractOption = Annotated[
     bool, typer.Option("--extract", help="Also write the clips as plain files to OUT/videos.")
 ]
 AllClipsOption = Annotated[bool, typer.Option("--all-clips", help="Also store clips that no row names.")]
+DiskBudgetOption = Annotated[
+    str | None,
+    typer.Option("--disk-budget", help="Most that downloads and unfinished shards take at once, such as 500GB."),
+]
 RetryOption = Annotated[
     bool, typer.Option("--retry-quarantined", help="Decode again what could not be decoded in an earlier run.")
 ]
@@ -135,6 +140,7 @@ def prepare(
     workers: WorkersOption = None,
     extract: ExtractOption = False,
     all_clips: AllClipsOption = False,
+    disk_budget: DiskBudgetOption = None,
     retry_quarantined: RetryOption = False,
     max_rejected: MaxRejectedOption = 0.01,
     as_json: JsonOption = False,
@@ -157,6 +163,7 @@ def prepare(
             workers=workers,
             extract=extract,
             all_clips=all_clips,
+            disk_budget=parse_bytes(disk_budget, "--disk-budget") if disk_budget else None,
             retry_quarantined=retry_quarantined,
             max_rejected=max_rejected,
         )

@@ -30,6 +30,7 @@ class Settings:
     workers: int
     extract: bool
     all_clips: bool
+    disk_budget: int | None
     retry_quarantined: bool
     max_rejected: float
     commit: str | None
@@ -73,6 +74,7 @@ def make_settings(
     workers: int | None = None,
     extract: bool = False,
     all_clips: bool = False,
+    disk_budget: int | None = None,
     retry_quarantined: bool = False,
     max_rejected: float = 0.01,
     endpoint: str | None = None,
@@ -97,6 +99,7 @@ def make_settings(
         workers=workers or os.cpu_count() or 1,
         extract=extract,
         all_clips=all_clips,
+        disk_budget=disk_budget,
         retry_quarantined=retry_quarantined,
         max_rejected=max_rejected,
         commit=commit,

@@ -83,8 +83,8 @@ def index_part(
 ) -> PartReceipt:
     """The members of a part with their hashes; writes the plain tree when that was asked for."""
     path, sha256 = fetched
-    receipt = make_receipt(path, index_tar(path, part=part, progress=progress, stop=stop))
-    write_receipt(receipts, sha256, receipt)
+    receipt = make_receipt(path, sha256, index_tar(path, part=part, progress=progress, stop=stop))
+    write_receipt(receipts, receipt)
     if extract_to is not None:
         extract(receipt.index, path, extract_to)
     return receipt

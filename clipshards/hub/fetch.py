@@ -106,6 +106,12 @@ def verified_path(target: Path) -> Path:
     return target.with_name(f"{target.name}.verified")
 
 
+def remove_download(target: Path) -> None:
+    """Remove a fetched file and the notes beside it."""
+    for path in (target, verified_path(target), target.with_name(f"{target.name}.lock")):
+        path.unlink(missing_ok=True)
+
+
 def _wanted_hash(file: HubFile) -> str | None:
     return file.sha256 or file.git_sha1
 

@@ -1,0 +1,89 @@
+"""How much disk a run takes while it works, measured and bounded."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Hashable
+from pathlib import Path
+from types import TracebackType
+
+from clipshards.errors import UsageError
+
+_UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SAMPLE_SECONDS = 0.1
+
+
+def parse_bytes(text: str, name: str) -> int:
+    """An amount such as `500GB` or `1.5 TB`, decimal units.
+
+    Args:
+        name: of the option, for the error.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]B|)", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise UsageError(f"{name} ({text!r}) must be an amount > 0 such as 500GB (kB, MB, GB, TB or bytes)")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+class DiskBudget:
+    """What may be on the disk at once; work is admitted when it fits.
+
+    Args:
+        total_bytes: None: everything fits.
+    """
+
+    def __init__(self, total_bytes: int | None) -> None:
+        self.total_bytes = total_bytes
+        self._taken: dict[Hashable, int] = {}
+
+    def take(self, key: Hashable, num_bytes: int) -> bool:
+        """Whether that much fits beside what is taken; it is taken then."""
+        if self.total_bytes is not None and sum(self._taken.values()) + num_bytes > self.total_bytes:
+            return False
+        self._taken[key] = num_bytes
+        return True
+
+    def give_back(self, key: Hashable) -> None:
+        """It is no longer on the disk."""
+        self._taken.pop(key, None)
+
+
+class DiskMeter:
+    """Samples what downloads and unfinished shards take, while it is open; `peak_bytes` is the most."""
+
+    def __init__(self, work: Path) -> None:
+        self.peak_bytes = 0
+        self._work = work
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> DiskMeter:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(_SAMPLE_SECONDS):
+            self.peak_bytes = max(self.peak_bytes, working_bytes(self._work))
+
+
+def working_bytes(work: Path) -> int:
+    """Bytes of downloads, frames that wait for their shard, and shards that are not finished."""
+    patterns = ("downloads/**/*", "shards/*/*.frames/*", "shards/*/*.tmp")
+    return sum(_size(path) for pattern in patterns for path in work.glob(pattern))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:  # finished meanwhile
+        return 0
