@@ -66,6 +66,7 @@ from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_r
 from clipshards.tars import TarIndex, TarMember
 from flows.console import Reporter, current, size
 from flows.settings import Settings, make_settings
+from manifests.gc import sweep
 from manifests.kept import kept_frames, known_parts
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
@@ -149,6 +150,7 @@ def prepare(
         commit=commit,
     )
     with hold_output(settings.out):
+        sweep(settings.out / "work")
         return _Preparation(settings, current()).run()
 
 

@@ -39,14 +39,21 @@ def collect_garbage(out: Path, keep: int) -> Freed:
         # Renamed first: a folder that is half removed must not look like a snapshot.
         trash = work / f"trash-{folder.name}"
         folder.rename(trash)
-    for trash in [*work.glob("trash-*"), work / "staging", *work.glob("shards/*/*.frames")]:
-        shutil.rmtree(trash, ignore_errors=True)
+    sweep(work)
     snapshots = list((out / "snapshots").iterdir())
     kept = {path.relative_to(folder) for folder in snapshots for path in folder.rglob("*.tar")}
     for shard in work.glob("shards/*/*"):
         if shard.with_suffix(".tar").relative_to(work / "shards") not in kept:
             shard.unlink()
     return Freed(tuple(path.name for path in doomed), before - _bytes(out))
+
+
+def sweep(work: Path) -> None:
+    """Remove what runs that died left half done; call it holding the output."""
+    for folder in [*work.glob("trash-*"), work / "staging", *work.glob("shards/*/*.frames")]:
+        shutil.rmtree(folder, ignore_errors=True)
+    for path in [*work.glob("shards/*/*.tmp"), *work.glob("parts/*.tmp")]:
+        path.unlink(missing_ok=True)
 
 
 def _bytes(folder: Path) -> int:

@@ -62,6 +62,7 @@ def test_orphans_of_runs_that_are_over_go(out: Path) -> None:
     (out / "work/staging").mkdir()
     (out / "work/shards/train/a.frames").mkdir()
     (out / "work/trash-s9").mkdir()
+    (out / "work/shards/train/b.tar.tmp").write_bytes(OWN)
     collect_garbage(out, keep=4)
     assert names(out) == ["s0", "s1", "s2", "s3"]
     assert sorted(str(path.relative_to(out)) for path in (out / "work").rglob("*")) == [

@@ -254,3 +254,32 @@ def test_views_are_decoded_again_out_of_a_part_that_is_not_here(world: World) ->
     assert (checked["views decoded again"], problems) == (4, [])
     ranges = [request.range for request in world.hub.log if request.range and request.where == "hub"]
     assert len(ranges) == 4, "each clip is fetched alone"
+
+
+def test_a_reader_of_the_old_snapshot_reads_it_to_the_end(world: World) -> None:
+    import webdataset
+
+    from manifests.gc import collect_garbage
+
+    old = (world.out / "current").resolve()
+    shards = sorted(str(path) for path in (old / "train").glob("*.tar"))
+    wanted = {row["view"] for row in world.table("views")}
+    samples = iter(webdataset.WebDataset(shards, shardshuffle=False).decode())
+    read = {next(samples)["__key__"]}
+    world.source.rows[0]["answer"] = "no"
+    world.refresh()
+    collect_garbage(world.out, keep=2)
+    assert (world.out / "current").resolve() != old
+    read |= {sample["__key__"] for sample in samples}
+    assert read == wanted
+
+
+def test_what_a_dead_run_left_half_done_is_swept(world: World) -> None:
+    orphans = [
+        world.out / "work" / name for name in ("shards/train/x.frames/k.mp", "shards/train/x.tar.tmp", "staging/x")
+    ]
+    for path in orphans:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    world.run("prepare")
+    assert not any(path.exists() for path in orphans)
