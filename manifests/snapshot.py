@@ -38,6 +38,8 @@ _FEW_VALUES = [
     "shard", "kind", "category", "category_canonical", "difficulty", "format", "fps_from_row",
 ]  # fmt: skip
 """Columns worth a dictionary; trying one on texts that all differ costs half of the writing."""
+_LONG_TEXTS = ("question", "options", "response", "target", "turns", "gt_events", "extra", "detail")
+"""Columns of which nobody asks for the least and the greatest value."""
 _IN_ORDER_OF_FILES = ("examples", "questions", "bench")
 
 
@@ -98,6 +100,7 @@ def write_table(
         compression="zstd",
         compression_level=3,
         use_dictionary=[column for column in _FEW_VALUES if column in schema.names],
+        write_statistics=[column for column in schema.names if column not in _LONG_TEXTS],
     ) as writer:
         for start in range(0, max(1, table.num_rows), ROW_GROUP_ROWS):
             rows = slice(start, start + ROW_GROUP_ROWS)
