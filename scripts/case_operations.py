@@ -55,6 +55,32 @@ THEIR_WORDS: dict[str, tuple[str, ...]] = {
     "unsafe-path": ("unsafe-name", "path-unsafe"),
     "unsafe-link": ("link-member",),
     "not-a-file": ("special-member",),
+    "device": ("special-member",),
+    "symlink": ("link-member",),
+    "hardlink": ("link-member",),
+    "tar-truncated": ("tar-damaged",),
+    "truncated-tar": ("tar-damaged",),
+    "bad-header": ("tar-damaged",),
+    "tar-gz": ("tar-compressed",),
+    "compressed": ("tar-compressed",),
+    "trailing-data": ("data-after-end-mark",),
+    "concatenated": ("data-after-end-mark",),
+    "missing-clip": ("clip-missing",),
+    "unsupported-codec": ("codec-unsupported",),
+    "resolution-change": ("size-change",),
+    "truncated": ("truncated-media", "moov-missing"),
+    "timeout": ("time-limit",),
+    "too-small": ("frame-too-small",),
+    "unauthorized": ("no-access",),
+    "forbidden": ("no-access",),
+    "repo-not-found": ("source-missing",),
+    "revision-not-found": ("source-missing",),
+    "target-in-use": ("output-in-use",),
+    "disk-full": ("no-space",),
+    "interleaved": ("split-sample",),
+    "too-few-shards": ("readers-without-shards",),
+    "fewer-shards-than-readers": ("readers-without-shards",),
+    "train-test-leak": ("clip-in-train-and-test",),
 }
 """A word of the cases → our words for the same thing, where they differ."""
 
@@ -98,7 +124,7 @@ def probe_and_sample(case: Case) -> Answer:
         "codec": info.codec,
         "pix_fmt": info.pix_fmt,
         "warnings": list(info.warnings),
-        "note_kind": "container-is-webm" if "webm" in info.format_name else "",
+        "note_kind": [f"container-is-{name}" for name in info.format_name.split(",")],
         "decodable_frames_between": info.num_frames - int(clip.table.is_corrupt.sum()),
     }
     window = [case.given.get(name) for name in ("start_seconds", "end_seconds", "num_frames")]
@@ -223,7 +249,7 @@ def parse_annotations(case: Case) -> Answer:
         "status": _status(questions.rejects),
         "answer_index": {key: row["answer_index"] for key, row in by_id.items()},
         "warn_rows": {key: ", ".join(row["warnings"]) for key, row in by_id.items() if row["warnings"]},
-        "note_kind": "bom-stripped" if path.read_bytes().startswith(b"\xef\xbb\xbf") else "",
+        "note_kind": ["bom-stripped"] if path.read_bytes().startswith(b"\xef\xbb\xbf") else [],
         "n_rows": len(rows),
         **_rejected_lines(questions.rejects, path),
     }
@@ -292,7 +318,7 @@ def join(case: Case) -> Answer:
         "status": _status([*rejected, *other_case]),
         "joined": joined,
         "quarantined_rows": rejected,
-        "note_kind": "; ".join(f"{key} found by extension case only" for key in other_case),
+        "note_kind": [f"{key} found by extension case only" for key in other_case],
     }
 
 

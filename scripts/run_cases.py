@@ -151,6 +151,10 @@ def _near(expected: list[list[int]], got: list[list[float]], tolerance: float) -
     return all(abs(wanted - level) <= tolerance for wanted, level in pairs)
 
 
+def _is_among(expected: str, got: list[str]) -> bool:
+    return any(_same(expected, word) for word in got)
+
+
 def _same_keys(expected: dict[str, Any], got: dict[str, Any]) -> bool:
     return set(expected) == set(got)
 
@@ -163,6 +167,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "warnings": _holds,
     "rows": _same_set,
     "differs": _same_keys,
+    "note_kind": _is_among,
 }
 
 if __name__ == "__main__":
