@@ -66,6 +66,10 @@ RetryOption = Annotated[
 MaxRejectedOption = Annotated[
     float, typer.Option("--max-rejected", min=0, max=1, help="Share of clips or rows that may be rejected.")
 ]
+TransportOption = Annotated[
+    str,
+    typer.Option("--transport", help="http: our own download, goes on where it broke off; xet: huggingface_hub's."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, totals last.")]
 
 
@@ -143,6 +147,7 @@ def prepare(
     disk_budget: DiskBudgetOption = None,
     retry_quarantined: RetryOption = False,
     max_rejected: MaxRejectedOption = 0.01,
+    transport: TransportOption = "http",
     as_json: JsonOption = False,
 ) -> None:
     """Fetch, verify, decode and write shards and tables; run it again to go on where it stopped.
@@ -166,6 +171,7 @@ def prepare(
             disk_budget=parse_bytes(disk_budget, "--disk-budget") if disk_budget else None,
             retry_quarantined=retry_quarantined,
             max_rejected=max_rejected,
+            transport=transport,
         )
         _finish(totals, as_json)
 

@@ -105,6 +105,7 @@ def prepare(
     disk_budget: int | None = None,
     retry_quarantined: bool = False,
     max_rejected: float = 0.01,
+    transport: str = "http",
     endpoint: str | None = None,
     commit: str | None = None,
 ) -> dict[str, Any]:
@@ -125,6 +126,7 @@ def prepare(
         disk_budget: bytes that downloads and unfinished shards may take at once; None: no bound.
         retry_quarantined: decode again what could not be decoded in an earlier run.
         max_rejected: share of clips or rows that may be rejected.
+        transport: "http": our own download; "xet": huggingface_hub's.
         endpoint: URL of the Hub; None: as huggingface_hub is configured.
         commit: of the Hub; None: what the revision of the source names now.
 
@@ -146,6 +148,7 @@ def prepare(
         disk_budget=disk_budget,
         retry_quarantined=retry_quarantined,
         max_rejected=max_rejected,
+        transport=transport,
         endpoint=endpoint,
         commit=commit,
     )
@@ -194,6 +197,7 @@ class _Preparation:
         self._decoder = choose_decoder(settings.decoder)
         self._stop = threading.Event()
         self._work = settings.out / "work"
+        self._library_staging = self._work / "library"
         self._rejects: list[Reject] = []
         self._failed_parts: list[str] = []
         profiles = {name: asdict(settings.profile_of(split)) for name, split in settings.recipe.splits.items()}
@@ -309,10 +313,11 @@ class _Preparation:
     def _fetch(self, listing: Listing, files: Iterable[HubFile]) -> dict[str, PrefectFuture[tuple[Path, str]]]:
         files = list(files)
         self._reporter.expect("fetch", "bytes", sum(file.size_bytes for file in files))
+        staging = self._library_staging if self._settings.transport == "xet" else None
         return {
             file.path: fetch_file.submit(
                 quote(self._settings.source), listing.commit, quote(file), self._work / "downloads",
-                progress=self._advance("fetch"), stop=quote(self._stop),
+                library_staging=staging, progress=self._advance("fetch"), stop=quote(self._stop),
             )
             for file in files
         }  # fmt: skip

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from clipshards.decode.choice import require_known
+from clipshards.errors import UsageError
 from clipshards.hub.source import FolderSource, HubSource, parse_source
 from clipshards.recipe import Recipe, Split, load_profile, load_recipe
 from clipshards.sampling import Profile
+
+TRANSPORTS = ("http", "xet")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Settings:
     disk_budget: int | None
     retry_quarantined: bool
     max_rejected: float
+    transport: str
     commit: str | None
 
     def profile_of(self, split: Split) -> Profile:
@@ -46,7 +50,7 @@ class Settings:
         return {name: value for name, value in asked.items() if value is not None}
 
     def options(self) -> dict[str, Any]:
-        """The other options that decide what comes out, as `prepare` takes them."""
+        """The other options that a refresh takes over, as `prepare` takes them."""
         return {
             "recipe": self.recipe_name,
             "profile": self.profile,
@@ -54,6 +58,7 @@ class Settings:
             "all_clips": self.all_clips,
             "extract": self.extract,
             "max_rejected": self.max_rejected,
+            "transport": self.transport,
         }
 
     def wants(self, part: str) -> bool:
@@ -77,15 +82,18 @@ def make_settings(
     disk_budget: int | None = None,
     retry_quarantined: bool = False,
     max_rejected: float = 0.01,
+    transport: str = "http",
     endpoint: str | None = None,
     commit: str | None = None,
 ) -> Settings:
     """Check the options of `prepare`; they are described there.
 
     Raises:
-        UsageError: the source, recipe, profile or decoder is wrong.
+        UsageError: the source, recipe, profile, decoder or transport is wrong.
     """
     require_known(decoder)
+    if transport not in TRANSPORTS:
+        raise UsageError(f"--transport ({transport!r}) must be one of {', '.join(TRANSPORTS)}")
     settings = Settings(
         source=parse_source(source, endpoint=endpoint),
         out=Path(out).absolute(),
@@ -102,6 +110,7 @@ def make_settings(
         disk_budget=disk_budget,
         retry_quarantined=retry_quarantined,
         max_rejected=max_rejected,
+        transport=transport,
         commit=commit,
     )
     for split in settings.recipe.splits.values():

@@ -12,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
 from clipshards.errors import IncompleteError
+from clipshards.hub import library
 from clipshards.hub.fetch import fetch
 from clipshards.hub.listing import HubFile, Listing, hash_file, list_source
 from clipshards.hub.source import FolderSource, HubSource
@@ -53,14 +54,24 @@ def fetch_file(
     file: HubFile,
     folder: Path,
     *,
+    library_staging: Path | None,
     progress: Progress,
     stop: threading.Event,
 ) -> tuple[Path, str]:
-    """The verified file on disk and its sha256; a local folder's file stays where it is."""
+    """The verified file on disk and its sha256; a local folder's file stays where it is.
+
+    With `library_staging`, huggingface_hub downloads it there first.
+    """
     if isinstance(source, FolderSource):
         path = source.folder / file.path
     else:
-        path = fetch(source, commit, file, folder / file.path, progress=progress, stop=stop)
+        target = folder / file.path
+        if library_staging is None:
+            path = fetch(source, commit, file, target, progress=progress, stop=stop)
+        else:
+            path = library.fetch(
+                source, commit, file, target, staging=library_staging, progress=progress, stop=stop
+            )
         if file.sha256:
             return path, file.sha256
         progress = _silent

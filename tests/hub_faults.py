@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import threading
@@ -13,7 +14,7 @@ from typing import Any, Literal, cast
 
 from clipshards.hub.server import CdnHandler, Handler, HubHandler, HubServer, Refusal, ServedFile
 
-Kind = Literal["status", "html", "cut", "reset", "stall", "corrupt", "short", "norange", "pointer"]
+Kind = Literal["status", "html", "cut", "reset", "stall", "hang", "corrupt", "short", "norange", "pointer"]
 Where = Literal["api", "hub", "cdn"]
 
 
@@ -33,7 +34,7 @@ class Fault:
     num_bytes: int = 0
     """cut, reset, stall: after so many bytes of the body; short: so many bytes less."""
     seconds: float = 0.0
-    """stall: for how long."""
+    """stall: for how long; hang: so long without an answer, then the connection is closed."""
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -94,6 +95,8 @@ class _Faults(Handler):
             raise Refusal(self.fault.status, message="injected", **self.fault.headers)
         if self.kind == "html":
             self._send_text(b"<html>please log in</html>", "text/html")
+        elif self.fault and self.kind == "hang":
+            self._break_off(self.fault)
         elif self.kind == "pointer":
             text = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 9\n"
             self._send_text(text, "text/plain")
@@ -102,7 +105,8 @@ class _Faults(Handler):
 
     def _send_text(self, body: bytes, content_type: str) -> None:
         self.send_head(200, {"Content-Type": content_type}, len(body))
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def wanted_range(self, size_bytes: int) -> tuple[int, int] | None:
         return None if self.kind == "norange" else super().wanted_range(size_bytes)
@@ -110,6 +114,17 @@ class _Faults(Handler):
     def send_head(self, status: int, headers: Any, body_bytes: int) -> None:
         short_bytes = self.fault.num_bytes if self.fault and self.kind == "short" else 0
         super().send_head(status, headers, body_bytes - short_bytes)
+
+    def send_json(self, content: object, *, status: int = 200, headers: Any = None) -> None:
+        if self.fault is None or self.kind not in ("cut", "reset", "stall", "short") or self.command == "HEAD":
+            super().send_json(content, status=status, headers=headers)
+            return
+        body = json.dumps(content).encode()
+        end = len(body) - self.fault.num_bytes if self.kind == "short" else self.fault.num_bytes
+        self.send_head(status, {"Content-Type": "application/json", **(headers or {})}, len(body))
+        self.wfile.write(body[:end])
+        if self.kind != "short":
+            self._break_off(self.fault)
 
     def send_bytes(self, file: ServedFile, start: int, end: int) -> None:
         fault = self.fault

@@ -6,7 +6,7 @@
     TARGET.verified              its hash, size and time of change when its bytes were found right
 
 huggingface_hub starts a failed file at byte 0 and checks its size only, so just its URLs, headers and
-connections are used. Plain HTTP, no Xet.
+connections are used. Plain HTTP, no Xet; `library` fetches the other way, behind the same gate.
 """
 
 from __future__ import annotations
@@ -77,22 +77,10 @@ def fetch(
         NoSpaceError: the disk is full or too small.
         OSError: the disk fails in another way.
     """
-    download = _Download(
+    download = Download(
         source, commit, file, progress, stop or threading.Event(), tries, backoff_seconds, timeout_seconds
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with download.locked(target):
-        if download.is_complete(target):
-            return target
-        verified_path(target).unlink(missing_ok=True)
-        with _Part(part_path(target, commit, file), file, progress) as part:
-            _remove_stale_parts(target, part.path)
-            part.resume(download.check_stop)
-            part.require_space(reserve_bytes)
-            download.fill(part)
-            part.rename(target)
-        download.note_verified(target)
-    return target
+    return download.to(target, reserve_bytes)
 
 
 def part_path(target: Path, commit: str, file: HubFile) -> Path:
@@ -134,7 +122,7 @@ def _remove_stale_parts(target: Path, current: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Download:
+class Download:
     """How one file is fetched: the arguments of `fetch`, and the loop over its tries."""
 
     source: HubSource
@@ -146,8 +134,24 @@ class _Download:
     backoff_seconds: float
     timeout_seconds: float
 
+    def to(self, target: Path, reserve_bytes: int) -> Path:
+        """As `fetch`."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(target):
+            if self._is_complete(target):
+                return target
+            verified_path(target).unlink(missing_ok=True)
+            with Part(part_path(target, self.commit, self.file), self.file, self.progress) as part:
+                _remove_stale_parts(target, part.path)
+                part.resume(self.check_stop)
+                part.require_space(reserve_bytes)
+                self._fill(part)
+                part.rename(target)
+            self._note_verified(target)
+        return target
+
     @contextmanager
-    def locked(self, target: Path) -> Iterator[None]:
+    def _locked(self, target: Path) -> Iterator[None]:
         """Hold the lock file of `target`; polled, so that a stop is seen while another process holds it."""
         with target.with_name(f"{target.name}.lock").open("w") as lock:
             while True:
@@ -159,7 +163,7 @@ class _Download:
                     self.stop.wait(_LOCK_POLL_SECONDS)
             yield
 
-    def is_complete(self, target: Path) -> bool:
+    def _is_complete(self, target: Path) -> bool:
         """Whether `target` is there and has the wanted bytes."""
         if not target.is_file() or target.stat().st_size != self.file.size_bytes:
             return False
@@ -173,7 +177,7 @@ class _Download:
                 digest.update(block)
         if not _is_right(self.file, digest):
             return False
-        self.note_verified(target)
+        self._note_verified(target)
         self.progress(self.file.size_bytes)
         return True
 
@@ -183,7 +187,7 @@ class _Download:
         except (OSError, UnicodeDecodeError):
             return False
 
-    def note_verified(self, target: Path) -> None:
+    def _note_verified(self, target: Path) -> None:
         """Remember that the bytes of `target`, as it is now, are right."""
         verified_path(target).write_text(self._verified(target))
 
@@ -191,7 +195,7 @@ class _Download:
         stat = target.stat()
         return f"{_wanted_hash(self.file)} {stat.st_size} {stat.st_mtime_ns}\n"
 
-    def fill(self, part: _Part) -> None:
+    def _fill(self, part: Part) -> None:
         """Receive until `part` has the wanted bytes: wrong ones are fetched once more, failures retried."""
         self._fill_once(part)
         if part.is_right:
@@ -208,13 +212,13 @@ class _Download:
             f"{self.file.path} has hash {got}, the listing says {_wanted_hash(self.file)} (twice)",
         )
 
-    def _fill_once(self, part: _Part) -> None:
+    def _fill_once(self, part: Part) -> None:
         failures = 0
         while part.have_bytes < self.file.size_bytes:
             self.check_stop(part)
             before = part.have_bytes
             try:
-                self._receive(part)
+                self.receive(part)
                 problem = TryLater("the body ended too early")
             except TryLater as caught:
                 problem = caught
@@ -222,7 +226,7 @@ class _Download:
                 failures = 1 if part.have_bytes > before else failures + 1
                 self._pause(problem, failures, part)
 
-    def _pause(self, problem: TryLater, failures: int, part: _Part) -> None:
+    def _pause(self, problem: TryLater, failures: int, part: Part) -> None:
         size, have = self.file.size_bytes, part.have_bytes
         if failures > self.tries:
             if problem.reason:
@@ -244,8 +248,12 @@ class _Download:
         )
         self.stop.wait(seconds)
 
-    def _receive(self, part: _Part) -> None:
-        """One request for the bytes that `part` lacks; the signed URL behind it is new each time."""
+    def receive(self, part: Part) -> None:
+        """One request for the bytes that `part` lacks; the signed URL behind it is new each time.
+
+        Raises:
+            TryLater: it may succeed when it is repeated; what has come is kept.
+        """
         url = hf_hub_url(
             self.source.repo,
             self.file.path,
@@ -257,29 +265,30 @@ class _Download:
         if part.have_bytes:
             headers["Range"] = f"bytes={part.have_bytes}-"
         with request(self.source, "GET", url, headers=headers, timeout_seconds=self.timeout_seconds) as response:
-            self._require_file(response)
+            self.require_file(response)
             blocks = response.iter_raw()
             first = next(blocks, b"")
             at_byte = self._start_byte(response, first, part.have_bytes)
             self._append(part, chain([first], blocks), skip_bytes=part.have_bytes - at_byte)
 
-    def _append(self, part: _Part, blocks: Iterator[bytes], *, skip_bytes: int) -> None:
+    def _append(self, part: Part, blocks: Iterator[bytes], *, skip_bytes: int) -> None:
         for block in blocks:
             self.check_stop(part)
             new = block[skip_bytes:]
             skip_bytes = max(0, skip_bytes - len(block))
             if part.have_bytes + len(new) > self.file.size_bytes:
-                raise self._wrong_size("the body is longer")
+                raise self.wrong_size("the body is longer")
             if new:
                 part.append(new)
 
-    def _require_file(self, response: httpx2.Response) -> None:
+    def require_file(self, response: httpx2.Response) -> None:
+        """As `require_ok`, and Rejected `file-missing` when just the file is not there."""
         missing = response.status_code == 404 and is_from_hub(response, self.source)
         if missing and response.headers.get("X-Error-Code") not in ("RepoNotFound", "RevisionNotFound"):
             where = f"{self.source.repo} at {self.commit[:12]}"
             raise Rejected("file-missing", f"{self.file.path} is not in {where}")
         if response.status_code == 416:
-            raise self._wrong_size(f"the server has {response.headers.get('Content-Range', 'fewer bytes')}")
+            raise self.wrong_size(f"the server has {response.headers.get('Content-Range', 'fewer bytes')}")
         require_ok(response, self.source)
 
     def _start_byte(self, response: httpx2.Response, first: bytes, have_bytes: int) -> int:
@@ -290,15 +299,19 @@ class _Download:
         if response.status_code == 206:
             return self._range_start(response, have_bytes)
         declared = response.headers.get("Content-Length", "")
-        if first.startswith(_LFS_POINTER) and int(declared or 0) <= _LFS_POINTER_MAX_BYTES:
-            raise Rejected("lfs-pointer", f"{self.file.path}: the server has only the pointer text")
+        self.refuse_pointer(first, int(declared or 0))
         if declared == str(self.file.size_bytes):
             return 0
         if response.headers.get("Content-Type", "").startswith("text/html"):
             raise TryLater("a web page came in its place, perhaps of a proxy", reason="size-mismatch")
         if declared:
-            raise self._wrong_size(f"the server sends {declared} bytes")
+            raise self.wrong_size(f"the server sends {declared} bytes")
         return 0
+
+    def refuse_pointer(self, first: bytes, size_bytes: int) -> None:
+        """Raise Rejected when what came is the text that git keeps in place of a large file."""
+        if first.startswith(_LFS_POINTER) and size_bytes <= _LFS_POINTER_MAX_BYTES:
+            raise Rejected("lfs-pointer", f"{self.file.path}: the server has only the pointer text")
 
     def _range_start(self, response: httpx2.Response, have_bytes: int) -> int:
         text = response.headers.get("Content-Range", "")
@@ -306,20 +319,21 @@ class _Download:
         if match is None or int(match[1]) != have_bytes:
             raise TryLater(f"asked for bytes from {have_bytes}, got {text!r}")
         if match[2] not in ("*", str(self.file.size_bytes)):
-            raise self._wrong_size(f"the server has {match[2]} bytes")
+            raise self.wrong_size(f"the server has {match[2]} bytes")
         return have_bytes
 
-    def _wrong_size(self, seen: str) -> TryLater:
+    def wrong_size(self, seen: str) -> TryLater:
+        """The file has another size than the listing says; an answer to another request may be right."""
         return TryLater(f"{seen}, the listing says {self.file.size_bytes}", reason="size-mismatch")
 
-    def check_stop(self, part: _Part | None = None) -> None:
+    def check_stop(self, part: Part | None = None) -> None:
         """Raise IncompleteError when the run is to stop."""
         if self.stop.is_set():
             kept = f", {part.have_bytes:,} of {self.file.size_bytes:,} bytes are kept" if part else ""
             raise IncompleteError(f"{self.file.path}: stopped{kept}; the same command goes on")
 
 
-class _Part:
+class Part:
     """The bytes of one file that are on the disk so far, and their running hash."""
 
     def __init__(self, path: Path, file: HubFile, progress: Callable[[int], None]) -> None:
@@ -330,7 +344,7 @@ class _Part:
         self._hash = _new_hash(file)
         self._out = io.FileIO(path, "a+")
 
-    def __enter__(self) -> _Part:
+    def __enter__(self) -> Part:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -350,16 +364,21 @@ class _Part:
         if on_disk_bytes == 0:
             return
         if on_disk_bytes <= self._file.size_bytes:
-            self._out.seek(0)
-            for block in read_blocks(self._out):
-                check_stop()
-                self._count(block)
+            self._read(check_stop)
         if on_disk_bytes > self._file.size_bytes or (on_disk_bytes == self._file.size_bytes and not self.is_right):
             self.clear()
 
+    def adopt(self, path: Path, check_stop: Callable[[], None]) -> None:
+        """Take a whole file, right or not, in place of the bytes that are here."""
+        self.clear()
+        self._out.close()
+        path.replace(self.path)
+        self._out = io.FileIO(self.path, "a+")
+        self._read(check_stop)
+
     def append(self, block: bytes) -> None:
         """Write and hash a block; it is on the disk, or an error is raised."""
-        with self._disk():
+        with self.disk():
             written = 0
             while written < len(block):
                 written += self._out.write(memoryview(block)[written:])
@@ -374,7 +393,7 @@ class _Part:
 
     def rename(self, target: Path) -> None:
         """Make the bytes durable, then let them appear as `target`."""
-        with self._disk():
+        with self.disk():
             os.fsync(self._out.fileno())
         self.path.replace(target)
         folder = os.open(target.parent, os.O_RDONLY)
@@ -389,13 +408,20 @@ class _Part:
         if self._free_bytes() < needed_bytes:
             raise self._no_space(needed_bytes)
 
+    def _read(self, check_stop: Callable[[], None]) -> None:
+        self._out.seek(0)
+        for block in read_blocks(self._out):
+            check_stop()
+            self._count(block)
+
     def _count(self, block: bytes | memoryview) -> None:
         self._hash.update(block)
         self.have_bytes += len(block)
         self._progress(len(block))
 
     @contextmanager
-    def _disk(self) -> Iterator[None]:
+    def disk(self) -> Iterator[None]:
+        """Raise NoSpaceError for an error that says that the disk is full."""
         try:
             yield
         except OSError as error:

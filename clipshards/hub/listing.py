@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import stat
 import time
@@ -30,7 +31,8 @@ __all__ = ["FolderSource", "HubFile", "HubSource", "Listing", "hash_file", "list
 
 BLOCK_BYTES = 1 << 20
 
-_TIMEOUT_SECONDS = 30.0
+_log = logging.getLogger(__name__)
+
 _REDACTED = "*"
 _T = TypeVar("_T")
 
@@ -68,7 +70,12 @@ class Listing:
 
 
 def list_source(
-    source: HubSource | FolderSource, *, commit: str | None = None, tries: int = 5, backoff_seconds: float = 0.5
+    source: HubSource | FolderSource,
+    *,
+    commit: str | None = None,
+    tries: int = 5,
+    backoff_seconds: float = 0.5,
+    timeout_seconds: float = 30.0,
 ) -> Listing:
     """List the source: at the commit that its revision names now, or the folder as it is now.
 
@@ -78,6 +85,8 @@ def list_source(
     Args:
         commit: of a Hub; None: what the revision of the source names now.
         tries: requests that may fail in a row, each time the Hub is busy or the network breaks.
+        backoff_seconds: the pause after the first failure; it doubles up to a minute.
+        timeout_seconds: how long a connection may be silent.
 
     Raises:
         SourceError: the source does not exist, does not let us in, does not answer, or is empty.
@@ -85,19 +94,17 @@ def list_source(
     if isinstance(source, FolderSource):
         listing = _list_folder(source.folder)
     else:
-        listing = _HubLister(source, tries, backoff_seconds).listing(commit)
+        listing = _HubLister(source, tries, backoff_seconds, timeout_seconds).listing(commit)
     if not listing.files:
         raise SourceError(f"{source.name} holds no files: check the name and the revision")
     return listing
 
 
-def pin_commit(source: HubSource, *, tries: int = 5, backoff_seconds: float = 0.5) -> str:
-    """The commit that the revision of a Hub source names now: one request.
-
-    Raises:
-        SourceError: as `list_source`.
-    """
-    return _HubLister(source, tries, backoff_seconds).pin_commit()
+def pin_commit(
+    source: HubSource, *, tries: int = 5, backoff_seconds: float = 0.5, timeout_seconds: float = 30.0
+) -> str:
+    """The commit that a Hub source's revision names now: one request. Arguments and errors as `list_source`."""
+    return _HubLister(source, tries, backoff_seconds, timeout_seconds).pin_commit()
 
 
 def hash_file(path: Path, progress: Callable[[int], None] = lambda num_bytes: None) -> str:
@@ -129,6 +136,7 @@ class _HubLister:
     source: HubSource
     tries: int
     backoff_seconds: float
+    timeout_seconds: float
 
     def listing(self, commit: str | None) -> Listing:
         commit = commit or self.pin_commit()
@@ -201,7 +209,7 @@ class _HubLister:
         self, method: str, url: str, *, follow_redirects: bool = True
     ) -> AbstractContextManager[httpx2.Response]:
         return request(
-            self.source, method, url, timeout_seconds=_TIMEOUT_SECONDS, follow_redirects=follow_redirects
+            self.source, method, url, timeout_seconds=self.timeout_seconds, follow_redirects=follow_redirects
         )
 
     def _repeat(self, call: Callable[[], _T]) -> _T:
@@ -217,7 +225,10 @@ class _HubLister:
                         f"{failures} tries, the last: {problem}; "
                         "check the network and the endpoint, then run again"
                     ) from None
-                time.sleep(problem.pause_seconds(failures, self.backoff_seconds))
+                seconds = problem.pause_seconds(failures, self.backoff_seconds)
+                told = ", as told" if problem.wait_seconds is not None else ""
+                _log.warning("listing %s: %s; asking again in %.1f s%s", self.source.repo, problem, seconds, told)
+                time.sleep(seconds)
 
     def _not_a_hub(self) -> SourceError:
         return SourceError(

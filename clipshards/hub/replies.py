@@ -91,12 +91,19 @@ def request(
         SourceError: offline mode is set, the URL is none, or the token cannot be sent.
         TryLater: the connection failed, also later, in the middle of the body.
     """
-    sent = _headers(source) | dict(headers or {})
-    try:
+    sent = hub_headers(source) | dict(headers or {})
+    with connection_errors(source):
         with get_session().stream(
             method, url, headers=sent, timeout=timeout_seconds, follow_redirects=follow_redirects
         ) as response:
             yield response
+
+
+@contextmanager
+def connection_errors(source: HubSource) -> Iterator[None]:
+    """What the HTTP client raises, in our words: see `request`."""
+    try:
+        yield
     except OfflineModeIsEnabled:
         raise SourceError(
             f"{source.repo} cannot be reached in offline mode: unset HF_HUB_OFFLINE, or name a local folder"
@@ -160,7 +167,12 @@ def _retry_after_seconds(text: str) -> float | None:
         return None
 
 
-def _headers(source: HubSource) -> dict[str, str]:
+def hub_headers(source: HubSource) -> dict[str, str]:
+    """The headers of a request to the Hub, with the token if there is one.
+
+    Raises:
+        SourceError: the token cannot be sent.
+    """
     token = (source.token or "").strip() or None
     headers: dict[str, str] = build_hf_headers(token=token, user_agent="clipshards")
     # The HTTP library quotes an illegal header in its error, so a token must not get that far.
