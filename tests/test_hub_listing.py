@@ -9,9 +9,10 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hub_faults import Fault, FaultyHub, write_files
+from hub_faults import Fault, FaultyHub, FaultyHubHandler, Request, write_files
 
 from clipshards.errors import SourceError, UsageError
 from clipshards.hub.listing import (
@@ -125,10 +126,26 @@ def test_revision_is_pinned_once(hub: FaultyHub, tmp_path: Path) -> None:
     assert len(list_source(source_of(hub, revision=old)).files) == len(FILES)
 
 
+def test_commit_that_moves_while_it_is_listed(folder: Path, tmp_path: Path) -> None:
+    moved = write_files(tmp_path / "new", {"README.md": b"# new\n"})
+
+    class MovingHub(FaultyHub):
+        def take(self, request: Request) -> Fault | None:
+            if request.path == "tree":
+                self.publish(moved)
+            return super().take(request)
+
+    with MovingHub(folder) as hub:
+        old = hub.commit
+        listing = list_source(source_of(hub))
+        assert hub.commit != old
+    assert (listing.commit, len(listing.files)) == (old, len(FILES))
+
+
 def test_preflight_asks_for_one_file_in_lfs(hub: FaultyHub) -> None:
     list_source(source_of(hub, token=TOKEN))
     heads = [request for request in hub.log if request.method == "HEAD"]
-    assert [(head.where, head.path) for head in heads] == [("hub", "train/shards/a.tar")]
+    assert [(head.where, head.path) for head in heads] == [("hub", PREFLIGHT)]
     assert not [request for request in hub.log if request.where == "cdn"]
 
 
@@ -142,20 +159,41 @@ def test_find_matches_patterns(hub: FaultyHub) -> None:
     assert listing.find(["*.TAR"]) == listing.find([]) == []
 
 
+PASSING = {
+    "503": Fault("status", status=503),
+    "429": Fault("status", status=429, headers={"Retry_After": "0"}),
+    "ratelimit": Fault("status", status=429, headers={"RateLimit": '"api";r=0;t=0'}),
+    "hang": Fault("hang", seconds=1.0),
+    "drop": Fault("hang"),
+    "html": Fault("html"),
+    "cut": Fault("cut", 9),
+    "reset": Fault("reset", 9, seconds=0.1),
+    "stall": Fault("stall", 9, seconds=1.0),
+    "short": Fault("short", 1),
+}
+PREFLIGHT = "train/shards/a.tar"
+
+
 @pytest.mark.parametrize("place", ["revision", "tree"])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("status", status=503),
-        Fault("status", status=429, headers={"Retry_After": "0"}),
-        Fault("status", status=429, headers={"RateLimit": '"api";r=0;t=0'}),
-        Fault("html"),
-    ],
-    ids=["503", "429", "ratelimit", "html"],
-)
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
 def test_passing_failures_are_repeated(hub: FaultyHub, place: str, fault: Fault) -> None:
     hub.queue("api", place, fault, fault)
-    assert len(list_source(source_of(hub), backoff_seconds=0.01).files) == len(FILES)
+    listing = list_source(source_of(hub), backoff_seconds=0.01, timeout_seconds=0.5)
+    assert len(listing.files) == len(FILES)
+    assert len(hub.requests("api", place)) == 3
+
+
+@pytest.mark.parametrize("name", ["503", "429", "ratelimit", "hang", "drop"])
+def test_passing_failures_of_the_preflight(hub: FaultyHub, name: str) -> None:
+    hub.queue("hub", PREFLIGHT, *[PASSING[name]] * 2)
+    list_source(source_of(hub), backoff_seconds=0.01, timeout_seconds=0.5)
+    assert len(hub.requests("hub", PREFLIGHT, "HEAD")) == 3
+
+
+def test_a_wait_is_said(hub: FaultyHub, caplog: pytest.LogCaptureFixture) -> None:
+    hub.queue("api", "tree", PASSING["429"])
+    list_source(source_of(hub))
+    assert "listing demo/GRASP: the Hub answered 429; asking again in 0.0 s, as told" in caplog.text
 
 
 def test_lasting_failure_is_a_source_error(hub: FaultyHub) -> None:
@@ -215,6 +253,31 @@ def test_token_that_cannot_be_sent_is_not_shown(
         list_source(source_of(hub, token=token))
     assert "hf_s" not in str(caught.value) + caplog.text
     assert not hub.log
+
+
+def test_token_does_not_follow_a_link_to_another_origin(folder: Path) -> None:
+    class MirrorHandler(FaultyHubHandler):
+        def send_json(self, content: object, *, status: int = 200, headers: Any = None) -> None:
+            port = f":{self.hub.cdn_port}/"
+            moved = {name: re.sub(r":\d+/", port, text) for name, text in (headers or {}).items()}
+            super().send_json(content, status=status, headers=moved)
+
+    hub = FaultyHub(folder)
+    hub.page_rows, hub.hub_handler = 1, MirrorHandler
+    with hub:
+        assert len(list_source(source_of(hub, token=TOKEN)).files) == len(FILES)
+    assert {(request.where, request.authorization) for request in hub.log if request.method == "GET"} == {
+        ("api", f"Bearer {TOKEN}")
+    }
+    assert not [request for request in hub.log if request.where == "cdn"]
+
+
+@pytest.mark.parametrize("place", ["revision", "tree"])
+def test_token_does_not_follow_a_redirect_to_another_origin(hub: FaultyHub, place: str) -> None:
+    elsewhere = {"Location": f"http://127.0.0.1:{hub.cdn_port}/elsewhere"}
+    hub.queue("api", place, Fault("status", status=307, headers=elsewhere))
+    assert len(list_source(source_of(hub, token=TOKEN), backoff_seconds=0.01).files) == len(FILES)
+    assert [request.authorization for request in hub.log if request.path == "elsewhere"] == [None]
 
 
 def test_redacted_hash_is_unknown() -> None:
