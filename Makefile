@@ -1,6 +1,7 @@
 # make demo   the whole job on a small data set, in front of your eyes
 # make test   all tests
-# Both need Python >= 3.11 and make, and set themselves up in .venv of the checkout.
+# make test-peers   the tests against olah, a mirror of the Hub by others, in .venv-peers
+# They need Python >= 3.11 and make, and set themselves up in .venv of the checkout.
 
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
@@ -11,6 +12,9 @@ demo: prepare-env
 test: dev-env
 	.venv/bin/python -m pytest
 
+test-peers: dev-env peers-env
+	.venv/bin/python -m pytest -rs tests/test_hub_peer.py
+
 check: dev-env
 	scripts/check
 
@@ -19,6 +23,7 @@ lock:
 
 prepare-env: .venv/prepare
 dev-env: .venv/dev
+peers-env: .venv-peers/installed
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "clipshards needs Python >= 3.11, this is " + sys.version)'
@@ -33,4 +38,10 @@ dev-env: .venv/dev
 	$(PIP) --require-hashes -r requirements/dev.txt
 	touch $@
 
-.PHONY: demo test check lock prepare-env dev-env
+# Apart from our own environment, whose versions it must not decide.
+.venv-peers/installed: requirements/peers.txt | .venv/bin/python
+	.venv/bin/python -m venv .venv-peers
+	if .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<; \
+	then touch $@; else echo "olah cannot be installed here: its tests are skipped"; fi
+
+.PHONY: demo test test-peers check lock prepare-env dev-env peers-env
