@@ -76,6 +76,10 @@ def test_a_decoder_that_cannot_be_had(demo_source: Path, tmp_path: Path, command
     assert not (tmp_path / "source").exists()
 
 
+def test_an_unknown_transport(demo_source: Path, tmp_path: Path) -> None:
+    require_error(call("prepare", demo_source, tmp_path / "out", "--transport", "ftp"), 2, "'ftp'", "http, xet")
+
+
 def test_an_output_that_cannot_be_written(demo_source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     require_error(call("prepare", demo_source, tmp_path / "file" / "out"), 2, "cannot be written")

@@ -60,6 +60,7 @@ def test_orphans_of_runs_that_are_over_go(out: Path) -> None:
     for path in orphans:
         path.write_bytes(OWN)
     (out / "work/staging").mkdir()
+    (out / "work/library").mkdir()
     (out / "work/shards/train/a.frames").mkdir()
     (out / "work/trash-s9").mkdir()
     (out / "work/shards/train/b.tar.tmp").write_bytes(OWN)
