@@ -217,6 +217,35 @@ def verify(
 
 
 @app.command()
+def doctor(
+    out: Annotated[Path, typer.Argument(help="Where a run would write.")] = Path(),
+    recipe: RecipeOption = "grasp",
+    as_json: JsonOption = False,
+) -> None:
+    """Is this machine ready? Packages, decoders, disk, Hub, Prefect, clock; exit 0 only without problems.
+
+    Example: clipshards doctor OUT --json
+    """
+    with _errors_for_people():
+        from clipshards.doctor import examine
+        from clipshards.errors import IncompleteError
+        from clipshards.hub.source import HubSource
+        from clipshards.recipe import load_recipe
+        from flows.prefect_check import check_prefect
+
+        num_problems = 0
+        for check in [*examine(out, HubSource(load_recipe(recipe).repo)), check_prefect()]:
+            num_problems += check.status == "problem"
+            if as_json:
+                print(json.dumps({"event": "check", **check._asdict()}), flush=True)
+            else:
+                todo = f" → {check.todo}" if check.todo else ""
+                typer.echo(f"{check.status:8} {check.name:16} {check.what}{todo}")
+        if num_problems:
+            raise IncompleteError(f"{num_problems} problem(s): what to do stands at the end of each line")
+
+
+@app.command()
 def gc(
     out: Out,
     keep: Annotated[int, typer.Option("--keep", min=1, help="So many of the latest snapshots stay.")] = 2,

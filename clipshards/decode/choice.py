@@ -87,7 +87,7 @@ def probe_gpu() -> str:
     av.logging.set_level(av.logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, av.logging.Capture() as messages:
         path = Path(folder) / "probe.mp4"
-        _write_probe_clip(path)
+        write_probe_clip(path)
         extent = Extent(str(path))
         probed = probe(extent)
         try:
@@ -102,7 +102,8 @@ def probe_gpu() -> str:
     return ""
 
 
-def _write_probe_clip(path: Path) -> None:
+def write_probe_clip(path: Path) -> None:
+    """A clip of 12 frames of 256 × 256 pixels, H.264."""
     y, x = np.mgrid[0:_PROBE_PIXELS, 0:_PROBE_PIXELS]
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=25)
