@@ -68,7 +68,11 @@ MaxRejectedOption = Annotated[
 ]
 TransportOption = Annotated[
     str,
-    typer.Option("--transport", help="http: our own download, goes on where it broke off; xet: huggingface_hub's."),
+    typer.Option(
+        "--transport",
+        metavar="http|xet",
+        help="http: our own download, goes on where it broke off; xet: huggingface_hub's.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, totals last.")]
 
