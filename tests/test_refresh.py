@@ -13,7 +13,7 @@ from typing import Any
 import media
 import pyarrow.parquet as pq
 import pytest
-from hub_faults import FaultyHub
+from hub_faults import Fault, FaultyHub
 
 from clipshards.verify import verify_snapshot
 
@@ -246,10 +246,14 @@ def test_lost_tables_and_pages_are_made_again_without_decoding(world: World) -> 
     assert (world.out / "current").resolve() == snapshot
 
 
-def test_views_are_decoded_again_out_of_a_part_that_is_not_here(world: World) -> None:
+@pytest.mark.parametrize("faults", [[], [Fault("norange")] * 4], ids=["ranges", "no ranges"])
+def test_views_are_decoded_again_out_of_a_part_that_is_not_here(world: World, faults: list[Fault]) -> None:
     from flows.verifying import verify_output
 
     shutil.rmtree(world.out / "work/downloads")
+    for part in PARTS:
+        world.hub.queue("cdn", f"train/videos/{part}.tar", *faults)
+        world.hub.queue("hub", f"train/videos/{part}.tar", *faults)
     checked, problems = verify_output(world.out, decode=100, endpoint=world.hub.endpoint)
     assert (checked["views decoded again"], problems) == (4, [])
     ranges = [request.range for request in world.hub.log if request.range and request.where == "hub"]

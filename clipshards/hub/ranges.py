@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from huggingface_hub import hf_hub_url
@@ -23,7 +24,7 @@ def fetch_member(source: HubSource, commit: str, part: str, member: TarMember, t
     Raises:
         Rejected: `sha-mismatch`.
         SourceError: the Hub refuses.
-        IncompleteError: it does not answer, or does not serve ranges.
+        IncompleteError: it does not answer.
     """
     for tried in range(1, _TRIES + 1):
         try:
@@ -48,9 +49,20 @@ def _receive(source: HubSource, commit: str, part: str, member: TarMember) -> by
     headers = {"Accept-Encoding": "identity", "Range": f"bytes={member.offset_bytes}-{last}"}
     with request(source, "GET", url, headers=headers, timeout_seconds=_TIMEOUT_SECONDS) as response:
         require_ok(response, source)
-        if response.status_code != 206:
-            raise TryLater(f"asked for a range, got status {response.status_code}")
-        payload: bytes = response.read()
+        # A server without ranges sends the whole part: what comes before the member is passed over.
+        skip = 0 if response.status_code == 206 else member.offset_bytes
+        payload = _slice(response.iter_raw(), skip, member.size_bytes)
     if len(payload) != member.size_bytes:
         raise TryLater(f"{len(payload)} of {member.size_bytes} bytes came")
     return payload
+
+
+def _slice(blocks: Iterable[bytes], skip: int, size: int) -> bytes:
+    """`size` bytes after the first `skip`, or fewer when the blocks end before."""
+    found = bytearray()
+    for block in blocks:
+        found += block[skip : skip + size - len(found)]
+        skip = max(0, skip - len(block))
+        if len(found) == size:
+            break
+    return bytes(found)
