@@ -221,9 +221,9 @@ def gc(
     Example: clipshards gc OUT --keep 2
     """
     with _errors_for_people():
+        from clipshards.output import current_snapshot
         from manifests.gc import collect_garbage
         from manifests.lock import hold_output
-        from manifests.snapshot import current_snapshot
 
         current_snapshot(out)  # before anything is made in a folder that is none of ours
         with hold_output(out):
