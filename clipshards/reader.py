@@ -186,6 +186,10 @@ class Reader:
         row = self._row(which)
         return self._item(row, self._sample(row))
 
+    def of_sample(self, number: int, sample: Sample) -> Any:
+        """The row of that number, whose sample has been read already."""
+        return self._item(self._row(number), sample)
+
     def __iter__(self) -> Iterator[Any]:
         return (self[number] for number in range(len(self)))
 
@@ -248,7 +252,8 @@ class Reader:
             table = pq.read_table(path, columns=columns, filters=wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             names = ", ".join(pq.read_schema(path).names)
-            raise UsageError(f"where ({self._where}): {error}; columns are {names}") from None
+            what = str(error).partition(" in ")[0]  # after it, a line for each column
+            raise UsageError(f"where ({self._where}): {what}; columns are {names}") from None
         return table.take(pc.sort_indices(table, [("file", "ascending"), ("line", "ascending")])).combine_chunks()
 
 
