@@ -250,6 +250,28 @@ def doctor(
 
 
 @app.command()
+def score(
+    predictions: Annotated[
+        Path,
+        typer.Argument(help="JSON: the public evaluator's list of results, or an object id → text of the model."),
+    ],
+    out: Out,
+    write: Annotated[
+        Path | None, typer.Option("--write", help="Where the JSON goes; default: PREDICTIONS with .score.json.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Accuracy on GRASP-Bench by category, group and difficulty, with 95 % intervals.
+
+    Example: clipshards score results.json OUT
+    """
+    with _errors_for_people():
+        from flows.scoring import score_file
+
+        score_file(predictions, out, write or predictions.with_suffix(".score.json"), as_json)
+
+
+@app.command()
 def gc(
     out: Out,
     keep: Annotated[int, typer.Option("--keep", min=1, help="So many of the latest snapshots stay.")] = 2,
@@ -260,9 +282,9 @@ def gc(
     Example: clipshards gc OUT --keep 2
     """
     with _errors_for_people():
+        from clipshards.output import current_snapshot
         from manifests.gc import collect_garbage
         from manifests.lock import hold_output
-        from manifests.snapshot import current_snapshot
 
         current_snapshot(out)  # before anything is made in a folder that is none of ours
         with hold_output(out):

@@ -15,12 +15,12 @@ from clipshards.examples import read_examples
 from clipshards.hub.fetch import fetch
 from clipshards.hub.listing import HubFile, Listing, hash_file, list_source, pin_commit
 from clipshards.hub.source import FolderSource, HubSource, parse_source
+from clipshards.output import current_snapshot
 from clipshards.plan import plan_split, planned_bytes
 from clipshards.schema import SCHEMA_VERSION
 from clipshards.shards import made_with
 from flows.settings import Settings, make_settings
 from manifests.diff import Diff, diff_files
-from manifests.snapshot import current_snapshot
 
 
 def plan_run(source: str, out: Path | None, *, recipe: str, profile: str | None, parts: str) -> dict[str, Any]:

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from clipshards.decode.media import Extent
 from clipshards.hub.ranges import fetch_member
 from clipshards.hub.source import FolderSource, parse_source
+from clipshards.output import current_snapshot
 from clipshards.tars import TarMember
 from clipshards.verify import Problem, check_pixels, read_frames, verify_snapshot
-from manifests.snapshot import current_snapshot, discard
+from manifests.snapshot import discard
 
 
 def verify_output(

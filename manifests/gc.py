@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clipshards.errors import UsageError
-from manifests.snapshot import current_snapshot
+from clipshards.output import current_snapshot
 
 
 @dataclass(frozen=True)

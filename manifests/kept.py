@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 
 from clipshards.decode.probe import ClipInfo
 from clipshards.errors import UsageError
+from clipshards.output import current_snapshot
 from clipshards.plan import View
 from clipshards.rendering import ClipJob, ClipOutcome, RenderedView
 from clipshards.schema import SCHEMA_VERSION
 from clipshards.shards import Render
-from manifests.snapshot import current_snapshot
 
 _MAY_PASS = frozenset({"time-limit"})
 """Reasons that another try, on another day, may not give."""

@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clipshards import __version__
-from clipshards.errors import UsageError
 from clipshards.schema import SCHEMA_VERSION, TABLES
 from clipshards.shards import ShardInfo
 from manifests.card import data_card, quarantine_page
@@ -178,18 +177,6 @@ def discard(out: Path, snapshot: Path, paths: Iterable[str]) -> None:
             (out / "work/shards" / name).with_suffix(".json"),
         ):
             path.unlink(missing_ok=True)
-
-
-def current_snapshot(out: Path) -> Path:
-    """The published snapshot of an output folder (or the folder itself, when it is a snapshot).
-
-    Raises:
-        UsageError: nothing is published there.
-    """
-    for folder in (out / "current", out):
-        if (folder / "dataset.json").is_file():
-            return folder.resolve()
-    raise UsageError(f"{out} holds no finished output: run `clipshards prepare SOURCE {out}` first")
 
 
 def _describe(path: Path) -> dict[str, Any]:

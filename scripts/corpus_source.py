@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from clipshards.decode.decoders import open_clip
 from clipshards.decode.media import Extent
 from clipshards.errors import Rejected
-from manifests.snapshot import current_snapshot
+from clipshards.output import current_snapshot
 
 NOT_CLIPS = {".csv", ".json", ".md", ".txt", ".tsv"}
 UNKNOWN_SECONDS = 2.0

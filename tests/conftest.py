@@ -43,3 +43,21 @@ def prefect_server() -> Iterator[None]:
 
     with prefect_test_harness(server_startup_timeout=120):
         yield
+
+
+@pytest.fixture(scope="session")
+def demo_snapshot(prefect_server: None, demo_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo, prepared as users do: JPEG q95."""
+    return _prepare_demo(demo_source, tmp_path_factory.mktemp("demo-q95"), quality=95)
+
+
+@pytest.fixture(scope="session")
+def demo_lossless(prefect_server: None, demo_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo with frames as PNG."""
+    return _prepare_demo(demo_source, tmp_path_factory.mktemp("demo-png"), quality=None)
+
+
+def _prepare_demo(source: Path, out: Path, quality: int | None) -> Path:
+    from flows.prepare import prepare
+
+    return Path(prepare(str(source), str(out), decoder="cpu", workers=2, quality=quality)["snapshot"])

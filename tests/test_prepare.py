@@ -39,15 +39,15 @@ def run(prefect_server: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def snapshot(run: Any, demo_source: Path) -> Path:
+def snapshot(demo_snapshot: Path) -> Path:
     """The demo, prepared from its folder with two workers."""
-    return run(demo_source, workers=2)  # type: ignore[no-any-return]
+    return demo_snapshot
 
 
 @pytest.fixture(scope="module")
-def lossless(run: Any, demo_source: Path) -> Path:
+def lossless(demo_lossless: Path) -> Path:
     """The demo with frames as PNG."""
-    return run(demo_source, quality=None)  # type: ignore[no-any-return]
+    return demo_lossless
 
 
 def hashes(snapshot: Path) -> dict[str, str]:

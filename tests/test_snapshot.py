@@ -23,6 +23,7 @@ import pytest
 from clipshards.annotations import Questions
 from clipshards.errors import OutputInUseError, UsageError
 from clipshards.examples import Examples, Shown, Window
+from clipshards.output import current_snapshot
 from clipshards.plan import assign_clips, plan_shards, plan_split
 from clipshards.rendering import render_clip
 from clipshards.sampling import GRASP_TRAIN
@@ -32,7 +33,7 @@ from clipshards.tars import index_tar
 from manifests.card import quarantine_page
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
-from manifests.snapshot import Provenance, current_snapshot, publish, write_table, write_tables
+from manifests.snapshot import Provenance, publish, write_table, write_tables
 from manifests.tables import Manifest, PartRecord, SplitResult, build_manifest, rows_by_clip
 
 PART = "train/part000.tar"
