@@ -4,7 +4,8 @@
      {"type": "text", "content", "output"}, …, {"type": "meta", "difficulty", "gt_events", "question_text"}]
 
 is one line of `data_sft.jsonl` or `data_rl.jsonl`: a list of specs. What is not named here is kept in `extra`,
-as JSON {"number of the spec": {field: value}}.
+as JSON {"number of the spec": {field: value}}. A line that is not videos, then texts, then at most one meta has the
+types of all its specs under "order", null for others.
 """
 
 from __future__ import annotations
@@ -225,16 +226,20 @@ class _Specs:
         if type(objects) is not list:
             kind = type(objects).__name__
             raise Rejected("row-not-a-list", f"a training line must be a list, this is {kind}")
+        order: list[str | None] = []
         for number, spec in enumerate(objects):
             if type(spec) is not dict:
                 raise Rejected("bad-meta", f"spec {number} ({spec!r:.80}) must be an object with a type")
             take = {"video": self._take_video, "text": self._take_text, "meta": self._take_meta}
             word = spec.get("type")
+            order.append(word if isinstance(word, str) and word in take else None)
             if isinstance(word, str) and word in take:
                 del spec["type"]
                 take[word](spec, clip_path)
             if spec:
                 self.extra[str(number)] = spec
+        if not _is_usual(order):
+            self.extra["order"] = order
         if not objects:
             raise Rejected("empty-row", "a list without specs")
         if not self.windows:
@@ -311,6 +316,12 @@ class _Specs:
         if not output or not text.strip():
             raise Rejected("empty-answer", "the last turn must be a text of the assistant")
         return text.strip() if stage == "rl" else text
+
+
+def _is_usual(order: list[str | None]) -> bool:
+    """Videos, texts, at most one meta: what the columns tell by themselves."""
+    videos, texts, metas = (order.count(word) for word in ("video", "text", "meta"))
+    return metas < 2 and order == ["video"] * videos + ["text"] * texts + ["meta"] * metas
 
 
 def _size(value: Any) -> tuple[int, int] | tuple[None, None]:

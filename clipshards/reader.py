@@ -96,8 +96,8 @@ class Example:
     target: str
     gt_events: list[dict[str, Any]] | None
     """As in the line; None where the line has none."""
-    extra: dict[str, dict[str, Any]]
-    """Fields that GRASP does not name: number of the spec → fields."""
+    extra: dict[str, Any]
+    """Fields that GRASP does not name: number of the spec → fields; see `examples`."""
     video_tokens: int
     """Of all videos."""
 
@@ -304,10 +304,10 @@ class Examples(Reader):
     def specs(self, which: int | str) -> list[dict[str, Any]]:
         """The specs of a training line with its videos decoded: what the GRASP trainer's loader hands on.
 
-        Videos come first, then texts, then the meta, as GRASP writes its lines. A video has, besides the fields
-        of the line, `content` (uint8 [T, H, W, 3], or as `frames` says), `content_time` (float64 [T], seconds
-        in the clip), `num_frames`, `dst_resolution` [height, width] and `num_tokens`; `src_resolution` is the
-        decoded size, where a line may be wrong. Rules: `sampling`.
+        They have the order of the line. A video has, besides the fields of the line, `content` (uint8
+        [T, H, W, 3], or as `frames` says), `content_time` (float64 [T], seconds in the clip), `num_frames`,
+        `dst_resolution` [height, width] and `num_tokens`; `src_resolution` is the decoded size, where a line may
+        be wrong. A line without a meta gets one. Rules: `sampling`.
         """
         row = self._row(which)
         example: Example = self._item(row, self._sample(row))
@@ -477,11 +477,15 @@ def _events(stored: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     ]
 
 
-def _with_extra(specs: list[dict[str, Any]], extra: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put fields back under the number of their spec in the line; specs of an unknown type come back whole."""
-    for number, fields in sorted(extra.items(), key=lambda item: int(item[0])):
-        if "type" in fields:
-            specs.insert(int(number), fields)
-        else:
-            specs[int(number)] |= fields
-    return specs
+def _with_extra(specs: list[dict[str, Any]], extra: dict[str, Any]) -> list[dict[str, Any]]:
+    """Put specs into the order of their line, and what GRASP does not name back into them."""
+    by_type: dict[str | None, list[dict[str, Any]]] = {"video": [], "text": [], "meta": []}
+    for spec in specs:
+        by_type[spec["type"]].append(spec)
+    # Of several metas the columns have one; of what is no spec of GRASP's they have nothing.
+    ordered = [by_type[word].pop(0) if by_type.get(word) else {} for word in extra.get("order", ())]
+    ordered += [spec for rest in by_type.values() for spec in rest]
+    for number, fields in extra.items():
+        if number != "order":
+            ordered[int(number)] |= fields
+    return ordered

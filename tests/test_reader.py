@@ -23,6 +23,7 @@ import pytest
 import clipshards
 from clipshards import reader
 from clipshards.errors import ClipshardsError, UsageError
+from clipshards.examples import ExampleBuilder
 from clipshards.tars import index_tar, read_member
 
 pytestmark = pytest.mark.flow
@@ -389,12 +390,28 @@ def test_example_of_several_videos(copy: Path) -> None:
     assert [spec["type"] for spec in data.specs(rows[0]["id"])][:3] == ["video", "video", "text"]
 
 
-def test_unknown_fields_come_back() -> None:
-    specs = [{"type": "video"}, {"type": "text", "content": "?"}, {"type": "meta"}]
-    extra = {"0": {"camera": 2}, "1": {"type": "audio", "path": "a.wav"}, "3": {"note": "n"}}
-    assert reader._with_extra(specs, extra) == [
-        {"type": "video", "camera": 2},
-        {"type": "audio", "path": "a.wav"},
-        {"type": "text", "content": "?"},
-        {"type": "meta", "note": "n"},
-    ]
+@pytest.mark.parametrize(
+    "line",
+    [
+        [{"type": "video", "camera": 2}, {"type": "text", "content": "?"}, {"type": "meta", "note": "n"}],
+        [{"type": "text", "content": "?"}, {"type": "video"}, {"type": "text", "content": "!"}, {"type": "meta"}],
+        [{"type": "meta"}, {"type": "video"}, {"type": "audio", "path": "a.wav"}, {"type": "text", "content": "!"}],
+        [{"type": "video"}, {"type": "video", "camera": 1}, {"untyped": 1}, {"type": "text", "content": "!"}],
+    ],
+)
+def test_lines_come_back_as_they_were(line: list[dict[str, Any]]) -> None:
+    """Order, unknown fields and unknown specs: through the table of examples and back."""
+    window = {"path": "s/a.mp4", "start_seconds": 0, "end_seconds": 1}
+    answer = {"type": "text", "content": "A", "output": True}
+    full = [spec | window if spec.get("type") == "video" else spec for spec in [*line, answer]]
+    builder = ExampleBuilder()
+    builder.add_lines("sft", "f.jsonl", io.BytesIO(json.dumps(full).encode() + b"\n"))
+    (row,) = builder.finish().table.to_pylist()
+    texts = [spec["content"] for spec in full if spec.get("type") == "text"]
+    assert [turn["content"] for turn in row["turns"]] == texts
+    videos = [{"type": "video"} for spec in line if spec.get("type") == "video"]
+    known = [*videos, *({"type": "text", "content": text} for text in texts), {"type": "meta"}]
+    found = reader._with_extra(known, json.loads(row["extra"] or "{}"))
+    wanted = [*line, {"type": "text", "content": "A"}]
+    has_meta = any(spec.get("type") == "meta" for spec in line)
+    assert found == (wanted if has_meta else [*wanted, {"type": "meta"}])
