@@ -1,5 +1,6 @@
 # make demo   the whole job on a small data set, in front of your eyes
-# make test   all tests
+# make test   all tests but that of
+# make test-deploy   a Prefect server, a worker and the deployments, on loopback
 # make test-peers   the tests against olah, a mirror of the Hub by others, in .venv-peers
 # They need Python >= 3.11 and make, and set themselves up in .venv of the checkout.
 
@@ -11,6 +12,9 @@ demo: prepare-env
 
 test: dev-env
 	.venv/bin/python -m pytest
+
+test-deploy: dev-env
+	.venv/bin/python -m pytest -m deploy
 
 test-peers: dev-env peers-env
 	.venv/bin/python -m pytest -rs tests/test_hub_peer.py
@@ -44,4 +48,4 @@ peers-env: .venv-peers/installed
 	if .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<; \
 	then touch $@; else echo "olah cannot be installed here: its tests are skipped"; fi
 
-.PHONY: demo test test-peers check lock prepare-env dev-env peers-env
+.PHONY: demo test test-deploy test-peers check lock prepare-env dev-env peers-env

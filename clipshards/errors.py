@@ -4,6 +4,7 @@ ClipshardsError
 ├── UsageError          2    an argument, a path or a recipe is wrong
 ├── SourceError         3    the source is not reachable, or we are not allowed
 ├── IncompleteError     4    a part failed or the run stopped; what is done is kept
+│   └── StoppedError         the run was stopped: nothing of it is tried again
 ├── TooManyRejectsError 5    more rows or clips are unusable than the run accepts
 ├── OutputInUseError    6    another run writes to this output
 ├── NoSpaceError        7    the disk is full, or would be
@@ -45,6 +46,10 @@ class IncompleteError(ClipshardsError):
     """A part failed or the run was stopped; what is done is kept, and the same command goes on."""
 
     exit_code = 4
+
+
+class StoppedError(IncompleteError):
+    """The run was told to stop: no fault, and no second try helps."""
 
 
 class TooManyRejectsError(ClipshardsError):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clipshards.errors import IncompleteError, NoSpaceError, Rejected, UsageError
+from clipshards.errors import NoSpaceError, Rejected, StoppedError, UsageError
 from clipshards.schema import Reject
 
 BLOCK = 512
@@ -83,13 +83,13 @@ def index_tar(
     Args:
         part: path of the part in the source, for the rejects.
         progress: called with the number of bytes just hashed.
-        stop: when set, the work ends with IncompleteError.
+        stop: when set, the work ends with StoppedError.
         max_members: with more, the part is rejected.
 
     Raises:
         Rejected: the part cannot be used: `empty-file`, `tar-compressed`, `lfs-pointer`, `tar-damaged`,
             `data-after-end-mark` (bytes that are no members; members there are read, with a warning).
-        IncompleteError: stopped.
+        StoppedError: stopped.
     """
     with path.open("rb", buffering=0) as file:
         reader = _walk(file.fileno(), part, max_members)
@@ -425,7 +425,7 @@ def _hash_payload(
     position, end = entry.offset_bytes, entry.offset_bytes + entry.size_bytes
     while position < end:
         if stop is not None and stop.is_set():
-            raise IncompleteError("stopped while a part was being indexed")
+            raise StoppedError("stopped while a part was being indexed")
         block = _read_block(descriptor, position, end)
         digest.update(block)
         position += len(block)

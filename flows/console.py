@@ -7,10 +7,13 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from clipshards.hub.source import FolderSource, HubSource
 
 PLAIN_SECONDS = 5.0
 """Least time between two plain lines of a stage."""
@@ -83,6 +86,9 @@ class Reporter:
 
     def finish(self) -> None:
         """No more work comes."""
+
+    def published(self, totals: dict[str, Any], source: HubSource | FolderSource) -> None:
+        """A snapshot of `source` is there; the last word of a run that ended well."""
 
     def _show(self, stage: Stage) -> None:
         """Called with the lock held."""

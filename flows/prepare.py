@@ -64,7 +64,8 @@ from clipshards.rendering import ClipOutcome
 from clipshards.schema import Reject
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_rejects, made_with
 from clipshards.tars import TarIndex, TarMember
-from flows.console import Reporter, current, size
+from flows.artifacts import reporter_of_run
+from flows.console import Reporter, size
 from flows.settings import Settings, make_settings
 from manifests.gc import sweep
 from manifests.kept import kept_frames, known_parts
@@ -74,7 +75,7 @@ from manifests.snapshot import Provenance
 from manifests.tables import Manifest, PartRecord, SplitResult
 from tasks.parts import fetch_file, index_part, list_files
 from tasks.rows import read_items, read_rows
-from tasks.shards import write_shard
+from tasks.shards import shard_writer
 from tasks.snapshots import join_rows, publish_snapshot
 
 FRAMES_TO_CLIPS, LOSSLESS_FRAMES_TO_CLIPS = 0.9, 4.0
@@ -86,7 +87,7 @@ TASK_THREADS = 6
 
 @flow(
     name="prepare",
-    flow_run_name="prepare {source}",
+    flow_run_name="prepare {source} in {out}",
     task_runner=ThreadPoolTaskRunner(max_workers=TASK_THREADS),  # type: ignore[arg-type, unused-ignore]
     persist_result=False,
 )
@@ -154,7 +155,10 @@ def prepare(
     )
     with hold_output(settings.out):
         sweep(settings.out / "work")
-        return _Preparation(settings, current()).run()
+        reporter = reporter_of_run()
+        totals = _Preparation(settings, reporter).run()
+    reporter.published(totals, settings.source)
+    return totals
 
 
 @dataclass
@@ -475,7 +479,7 @@ class _Preparation:
         self, state: _SplitState, plan: ShardPlan, members: dict[str, TarMember]
     ) -> PrefectFuture[ShardInfo]:
         self._reporter.expect("decode", "clips", len(plan.views))
-        return write_shard.submit(
+        return shard_writer(self._decoder.decoder).submit(
             quote(plan), quote(self._part_of(state, plan, members)), quote(self._encoding(state)),
             quote(state.rows), quote(self._kept), pool=quote(self._pool), folder=self._work / "shards",
             retry_rejected=self._settings.retry_quarantined, progress=self._clip_done, stop=quote(self._stop),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 
 from flows.planning import plan_refresh
 from flows.prepare import prepare
@@ -25,6 +25,7 @@ def refresh(out: str, workers: int | None = None, endpoint: str | None = None) -
     """
     plan = plan_refresh(Path(out).absolute(), endpoint=endpoint)
     if plan.is_current:
+        get_run_logger().info("%s is the present state of %s: nothing to do", plan.snapshot, plan.source)
         return {"snapshot": str(plan.snapshot), "changed": "nothing"}
     totals: dict[str, Any] = prepare(plan.source, out, workers=workers, endpoint=endpoint, **plan.options)
     return totals

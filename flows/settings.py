@@ -89,11 +89,13 @@ def make_settings(
     """Check the options of `prepare`; they are described there.
 
     Raises:
-        UsageError: the source, recipe, profile, decoder or transport is wrong.
+        UsageError: the source, output, recipe, profile, decoder or transport is wrong.
     """
     require_known(decoder)
     if transport not in TRANSPORTS:
         raise UsageError(f"--transport ({transport!r}) must be one of {', '.join(TRANSPORTS)}")
+    if not str(out).strip():
+        raise UsageError(f"OUT ({out!r}) must name a folder: give its path")
     settings = Settings(
         source=parse_source(source, endpoint=endpoint),
         out=Path(out).absolute(),

@@ -11,7 +11,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 
-from clipshards.errors import IncompleteError
+from clipshards.errors import IncompleteError, StoppedError
 from clipshards.hub import library
 from clipshards.hub.fetch import fetch
 from clipshards.hub.listing import HubFile, Listing, hash_file, list_source
@@ -21,11 +21,16 @@ from clipshards.tars import extract, index_tar
 
 Progress = Callable[[int], None]
 
+DOWNLOADS = "clipshards-downloads"
+"""Tag: a concurrency limit of this name on the server bounds the downloads of all runs together."""
+
 
 async def _may_help(task: Any, run: Any, state: Any) -> bool:
-    """A lost network may come back; a missing file, a wrong hash or a full disk stays."""
+    """A lost network may come back; a missing file, a wrong hash or a full disk stays, and a stop is a stop."""
     try:
         await state.result()
+    except StoppedError:
+        return False
     except IncompleteError:
         return True
     except Exception:  # noqa: BLE001  whatever it is, it is not a network that may come back
@@ -33,6 +38,7 @@ async def _may_help(task: Any, run: Any, state: Any) -> bool:
     return False
 
 
+# The listing asks five times itself; what then still fails, a scheduled run asks the next time.
 @task(name="list source", cache_policy=NO_CACHE)
 def list_files(source: HubSource | FolderSource, commit: str | None) -> Listing:
     """All files of the source at a commit; None: the one that its revision names, which is pinned here."""
@@ -42,6 +48,7 @@ def list_files(source: HubSource | FolderSource, commit: str | None) -> Listing:
 @task(
     name="fetch file",
     task_run_name="fetch {file.path}",
+    tags=[DOWNLOADS],
     cache_policy=NO_CACHE,
     retries=3,
     retry_delay_seconds=exponential_backoff(backoff_factor=5),

@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from prefect import task
+from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
 from clipshards.decode.pool import WorkerPool
-from clipshards.errors import IncompleteError
+from clipshards.errors import StoppedError
 from clipshards.plan import ShardPlan
 from clipshards.rendering import ClipJob, ClipOutcome, rejected_clip, render_clip
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo, make_shard
 from manifests.kept import KeptFrames, render_missing
 from manifests.rows import RowsOfViews
+
+GPU = "clipshards-gpu"
+"""Tag: a concurrency limit of this name on the server bounds the shards that GPUs decode for all runs together."""
 
 
 @task(name="write shard", task_run_name="write {plan.split}/{plan.name}", cache_policy=NO_CACHE)
@@ -38,7 +42,7 @@ def write_shard(
         progress: called with what became of each clip, and whether it was decoded now.
     """
     if stop.is_set():
-        raise IncompleteError("stopped before this shard was begun")
+        raise StoppedError("stopped before this shard was begun")
     decoded: set[str] = set()
 
     def render(jobs: Iterable[ClipJob]) -> Iterator[ClipOutcome]:
@@ -56,3 +60,8 @@ def write_shard(
         if outcome.clip not in decoded:
             progress(outcome, False)
     return info
+
+
+def shard_writer(decoder: str) -> Task[..., Any]:
+    """`write_shard` for a decoder, with its slot."""
+    return write_shard.with_options(tags=[GPU]) if decoder == "cuda" else write_shard

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from clipshards.decode.pool import WorkerPool
-from clipshards.errors import IncompleteError, Rejected
+from clipshards.errors import Rejected, StoppedError
 
 Job = tuple[str, float]
 
@@ -24,6 +28,11 @@ def work(job: Job) -> str:
         os._exit(3)
     elif word == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "show":
+        print(os.getpid(), flush=True)
+        time.sleep(seconds)
+    elif word == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
     elif word == "abort":
         os.abort()
     elif word == "raise":
@@ -82,7 +91,7 @@ def test_stop_ends_the_run() -> None:
         timer = threading.Timer(0.3, pool.stop)
         timer.start()
         started = time.monotonic()
-        with pytest.raises(IncompleteError):
+        with pytest.raises(StoppedError):
             list(run)
     assert time.monotonic() - started < 20
 
@@ -90,7 +99,7 @@ def test_stop_ends_the_run() -> None:
 def test_run_after_stop() -> None:
     with WorkerPool(1) as pool:
         pool.stop()
-        with pytest.raises(IncompleteError):
+        with pytest.raises(StoppedError):
             list(pool.run(work, [("quick", 0)], given_up))
 
 
@@ -101,3 +110,40 @@ def test_error_of_a_job_is_raised_and_leaving_does_not_wait() -> None:
             list(pool.run(work, [("sleep", 60), ("raise", 7), ("sleep", 60)], given_up))
     assert (caught.value.reason, caught.value.detail) == ("decode-errors", "at 7")
     assert time.monotonic() - started < 20
+
+
+def test_workers_that_are_terminated_stop_the_run() -> None:
+    """SIGTERM to the whole group, as Prefect, systemd and batch systems send it, says nothing about the clip."""
+    with pytest.raises(StoppedError):
+        with WorkerPool(2) as pool:
+            list(pool.run(work, [("quick", 0), ("terminate", 0), *[("sleep", 0.2)] * 6], given_up))
+
+
+def hold_workers() -> None:
+    """Two workers that name themselves and are busy for long."""
+    with WorkerPool(2) as pool:
+        list(pool.run(work, [("show", 60.0)] * 2, given_up))
+
+
+def test_workers_end_when_their_parent_is_killed() -> None:
+    command = [sys.executable, "-c", "from tests.test_pool import hold_workers; hold_workers()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]) as parent:
+        assert parent.stdout is not None
+        workers = [int(parent.stdout.readline()) for _ in range(2)]
+        parent.kill()
+    _wait_until(lambda: not any(map(_runs, workers)))
+
+
+def _runs(process: int) -> bool:
+    """Whether a process is there and not dead, waiting to be buried."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes() != b""
+    except FileNotFoundError:
+        return False
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen within 30 s"
+        time.sleep(0.05)

@@ -7,6 +7,8 @@ one-thread processes are as fast as one decoder with two threads.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, TimeoutError, wait
@@ -15,7 +17,7 @@ from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from clipshards.errors import IncompleteError
+from clipshards.errors import StoppedError
 from clipshards.images import use_one_thread
 
 CLIP_SECONDS = 600.0
@@ -25,6 +27,8 @@ _JOBS_PER_WORKER = 500  # a worker is replaced after so many jobs: what a decode
 
 _POLL_SECONDS = 0.5
 _STOPPED = "stopped while clips were being decoded"
+_TERMINATED = (signal.SIGTERM, -signal.SIGTERM)
+"""Exit codes of a worker that got SIGTERM: with pebble's handler, and before it is set."""
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -44,7 +48,7 @@ class WorkerPool:
         self._pool: Any = ProcessPool(
             max_workers=workers,
             max_tasks=_JOBS_PER_WORKER,
-            initializer=use_one_thread,
+            initializer=_start_worker,
             context=multiprocessing.get_context("spawn"),
         )
 
@@ -61,7 +65,7 @@ class WorkerPool:
         self._pool.join()
 
     def stop(self) -> None:
-        """Kill the workers now; who waits in `run` gets an IncompleteError."""
+        """Kill the workers now; who waits in `run` gets a StoppedError."""
         self._stopped.set()
         self._pool.stop()
 
@@ -73,12 +77,12 @@ class WorkerPool:
             given_up: makes the result of a job that hung or whose worker died, from the job and the words.
 
         Raises:
-            IncompleteError: the pool was stopped.
+            StoppedError: the pool was stopped, or a worker got SIGTERM: a cancelled run's processes all do.
         """
         try:
             jobs_of = {self._schedule(function, job): job for job in jobs}
         except RuntimeError:  # the pool was stopped meanwhile and takes no more
-            raise IncompleteError(_STOPPED) from None
+            raise StoppedError(_STOPPED) from None
         waiting = set(jobs_of)
         while waiting:
             # Futures of a stopped pool may never end, so the flag is looked at as well.
@@ -86,7 +90,7 @@ class WorkerPool:
             for future in done:
                 yield self._outcome(future, jobs_of[future], given_up)
             if self._stopped.is_set():
-                raise IncompleteError(_STOPPED)
+                raise StoppedError(_STOPPED)
 
     def _schedule(self, function: Callable[[J], R], job: J) -> Future[R]:
         future: Future[R] = self._pool.schedule(function, args=(job,), timeout=self.job_seconds)
@@ -96,10 +100,24 @@ class WorkerPool:
         try:
             return future.result()
         except CancelledError:
-            raise IncompleteError(_STOPPED) from None
+            raise StoppedError(_STOPPED) from None
         except TimeoutError:
             return given_up(job, f"no result after {self.job_seconds:g} s")
         except ProcessExpired as error:
-            if self._stopped.is_set():
-                raise IncompleteError(_STOPPED) from None
+            if self._stopped.is_set() or error.exitcode in _TERMINATED:
+                raise StoppedError(_STOPPED) from None
             return given_up(job, f"the decoder's process died (exit code {error.exitcode})")
+
+
+def _start_worker() -> None:
+    """In a new worker: one thread a decoder, and no life after the process that it works for."""
+    use_one_thread()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # Nobody waits for the clip in hand any more; a thread, because PDEATHSIG goes by the thread that forked.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

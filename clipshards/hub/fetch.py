@@ -30,7 +30,7 @@ from pathlib import Path
 import httpx2
 from huggingface_hub import hf_hub_url
 
-from clipshards.errors import IncompleteError, NoSpaceError, Rejected
+from clipshards.errors import IncompleteError, NoSpaceError, Rejected, StoppedError
 from clipshards.hub.listing import HubFile, read_blocks
 from clipshards.hub.replies import TryLater, is_from_hub, request, require_ok
 from clipshards.hub.source import HubSource
@@ -73,7 +73,7 @@ def fetch(
     Raises:
         Rejected: `sha-mismatch`, `size-mismatch`, `lfs-pointer` or `file-missing`.
         SourceError: the Hub refuses (401, 403, 404 of the repository or the revision).
-        IncompleteError: stopped, or all tries used up; what is fetched is kept.
+        StoppedError, IncompleteError: stopped, or all tries used up; what is fetched is kept.
         NoSpaceError: the disk is full or too small.
         OSError: the disk fails in another way.
     """
@@ -330,7 +330,7 @@ class Download:
         """Raise IncompleteError when the run is to stop."""
         if self.stop.is_set():
             kept = f", {part.have_bytes:,} of {self.file.size_bytes:,} bytes are kept" if part else ""
-            raise IncompleteError(f"{self.file.path}: stopped{kept}; the same command goes on")
+            raise StoppedError(f"{self.file.path}: stopped{kept}; the same command goes on")
 
 
 class Part:
