@@ -1,15 +1,20 @@
 # make demo   the whole job on a small data set, in front of your eyes
 # make test   all tests
-# Both need Python >= 3.11 and make, and set themselves up in .venv of the checkout.
+# make test-loaders   the snippets of docs/loaders.md, with torch, in .venv-loaders
+# All need Python >= 3.11 and make, and set themselves up in the checkout.
 
 PYTHON ?= python3
-PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+PIP = python -m pip install --quiet --disable-pip-version-check
 
 demo: prepare-env
 	.venv/bin/clipshards demo demo/out
 
 test: dev-env
 	.venv/bin/python -m pytest
+
+test-loaders: prepare-env .venv-loaders/ready
+	out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && .venv/bin/clipshards demo "$$out/out" && \
+	    .venv-loaders/bin/python -m pytest tests/loaders --out "$$out/out"
 
 check: dev-env
 	scripts/check
@@ -25,12 +30,19 @@ dev-env: .venv/dev
 	$(PYTHON) -m venv .venv
 
 .venv/prepare: requirements/prepare.txt requirements/build.txt pyproject.toml | .venv/bin/python
-	$(PIP) --require-hashes -r requirements/prepare.txt -r requirements/build.txt
-	$(PIP) --no-deps --no-build-isolation --editable .
+	.venv/bin/$(PIP) --require-hashes -r requirements/prepare.txt -r requirements/build.txt
+	.venv/bin/$(PIP) --no-deps --no-build-isolation --editable .
 	touch $@
 
 .venv/dev: requirements/dev.txt .venv/prepare
-	$(PIP) --require-hashes -r requirements/dev.txt
+	.venv/bin/$(PIP) --require-hashes -r requirements/dev.txt
 	touch $@
 
-.PHONY: demo test check lock prepare-env dev-env
+# torch last and without a hash: which build it is (CPU, CUDA) is for the index to say.
+.venv-loaders/ready: requirements/loaders.txt
+	$(PYTHON) -m venv .venv-loaders
+	.venv-loaders/bin/$(PIP) --no-deps --require-hashes -r requirements/loaders.txt
+	.venv-loaders/bin/$(PIP) torch==2.13.0
+	touch $@
+
+.PHONY: demo test test-loaders check lock prepare-env dev-env
