@@ -137,7 +137,7 @@ def _invent(plan, clips, profile):  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
     made = tuple(outcomes())
-    places = tuple(SamplePlace(view.key, 0, 1000) for outcome in made for view in outcome.views)
+    places = tuple(SamplePlace(view.key, 0, 1000, 100, 400) for outcome in made for view in outcome.views)
     num_frames = sum(view.num_frames for outcome in made for view in outcome.views)
     return ShardInfo(f"train/{plan.name}", "train", plan.part, 1 << 29, "0" * 64, num_frames, places, made, "")
 

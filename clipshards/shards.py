@@ -69,6 +69,8 @@ class SamplePlace:
     key: str
     offset_bytes: int
     length_bytes: int
+    json_size_bytes: int
+    mp_size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +194,11 @@ def _write(
                     start = tar.tarstream.offset
                     text = sample_json(outcome, view, part, encoding.profile, rows[key])
                     waiting = spool / f"{key}.mp"
-                    tar.write({"__key__": key, "json": text, "mp": waiting.read_bytes()})
+                    frames = waiting.read_bytes()
+                    tar.write({"__key__": key, "json": text, "mp": frames})
                     waiting.unlink()  # the disk never holds the frames of a shard twice
-                    places.append(SamplePlace(key, start, tar.tarstream.offset - start))
+                    length = tar.tarstream.offset - start
+                    places.append(SamplePlace(key, start, length, len(text), len(frames)))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

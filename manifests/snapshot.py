@@ -2,7 +2,7 @@
 
     OUT/current -> snapshots/<id>      replaced last, atomically
     OUT/snapshots/<id>/dataset.json    what this is, and the sha256 of every other file
-                       train/*.tar     hard links to the shards
+                       train/*.tar     hard links to the shards; beside them the indexes of other loaders
                        manifests/*.parquet
                        README.md       the data card
     OUT/work/                          downloads, receipts; no trainer reads it
@@ -16,7 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from clipshards import __version__
 from clipshards.schema import SCHEMA_VERSION, TABLES
 from clipshards.shards import ShardInfo
 from manifests.card import data_card, quarantine_page
+from manifests.indexes import make_indexes
 from manifests.tables import Manifest, rows_by_clip
 
 ROW_GROUP_ROWS = 65_536
@@ -127,14 +129,17 @@ def publish(
     staging.mkdir(parents=True)
     write_tables(manifest.tables, staging / "manifests")
     files = {}
+    by_split: dict[str, list[ShardInfo]] = defaultdict(list)
     for info in sorted((info for info in shards if info.samples), key=lambda info: info.path):
         _link_or_copy(shard_folder / info.path, staging / info.path)
         files[info.path] = {"size_bytes": info.size_bytes, "sha256": info.sha256}
+        by_split[info.split].append(info)
+    indexes = [path for split, infos in by_split.items() for path in _write_indexes(split, infos, staging)]
     card = data_card(manifest, provenance.source, provenance.licence)
     (staging / "README.md").write_text(card, encoding="utf-8")
     (staging / "QUARANTINE.md").write_text(quarantine_page(manifest), encoding="utf-8")
     pages = [staging / "README.md", staging / "QUARANTINE.md"]
-    for path in [*sorted((staging / "manifests").iterdir()), *pages]:
+    for path in [*indexes, *sorted((staging / "manifests").iterdir()), *pages]:
         files[path.relative_to(staging).as_posix()] = _describe(path)
     dataset = {
         "schema_version": SCHEMA_VERSION,
@@ -157,6 +162,15 @@ def publish(
         staging.rename(snapshot)
     _point_current_at(out, snapshot)
     return snapshot
+
+
+def _write_indexes(split: str, shards: Sequence[ShardInfo], staging: Path) -> list[Path]:
+    paths = []
+    (staging / split / ".nv-meta").mkdir()
+    for name, content in make_indexes(split, shards).items():
+        paths.append(staging / split / name)
+        paths[-1].write_bytes(content)
+    return paths
 
 
 def _mend(snapshot: Path, staging: Path, files: Mapping[str, Mapping[str, Any]]) -> None:

@@ -51,8 +51,9 @@ def lossless(demo_lossless: Path) -> Path:
 
 
 def hashes(snapshot: Path) -> dict[str, str]:
-    """sha256 of every shard and table; the card and dataset.json name the source."""
-    paths = [*snapshot.glob("t*/*.tar"), *snapshot.glob("manifests/*.parquet")]
+    """sha256 of every shard, index and table; the card and dataset.json name the source."""
+    paths = [path for folder in ("train", "test", "manifests") for path in (snapshot / folder).rglob("*.*")]
+    paths = [path for path in paths if path.is_file()]
     return {str(p.relative_to(snapshot)): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
 
 
