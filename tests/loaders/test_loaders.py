@@ -36,7 +36,9 @@ def test_snippet(name: str, out: Path, tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=True, timeout=90)
     told = json.loads(run.stdout.splitlines()[-1])
     if "num_frames" in told:
-        views = pq.read_table(out / "current/manifests/views.parquet", filters=[("split", "=", "train")]).to_pylist()
+        views = pq.read_table(
+            out / "current/manifests/views.parquet", filters=[("split", "=", "train")]
+        ).to_pylist()
         assert told["num_frames"] == {view["view"]: view["num_frames"] for view in views}
     else:
         examples = pq.read_table(out / "current/manifests/examples.parquet", columns=["stage"])
