@@ -1,4 +1,4 @@
-"""Each snippet of docs/loaders.md gives all views or rows of the tables; energon's own indexes are those we write."""
+"""Each snippet of docs/loaders.md gives all views or rows of the tables; energon's own indexes are ours."""
 
 from __future__ import annotations
 
