@@ -402,6 +402,13 @@ def quiet_prefect() -> None:
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
+    home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
+    try:
+        home.mkdir(parents=True, exist_ok=True)  # without it Prefect's server tries to start for minutes
+    except OSError as error:
+        raise UsageError(
+            f"Prefect's folder {home} cannot be made ({error.strerror}): set PREFECT_HOME to one that can"
+        ) from None
     logging.getLogger("EventsWorker").setLevel(logging.CRITICAL)  # it has no setting of its own
 
 

@@ -85,6 +85,12 @@ def test_an_output_that_cannot_be_written(demo_source: Path, tmp_path: Path) -> 
     require_error(call("prepare", demo_source, tmp_path / "file" / "out"), 2, "cannot be written")
 
 
+def test_a_home_that_cannot_be_written(demo_source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    done = call("prepare", demo_source, tmp_path / "out", PREFECT_HOME=str(tmp_path / "file" / "home"))
+    require_error(done, 2, "set PREFECT_HOME")
+
+
 def test_an_output_in_use(demo_source: Path, tmp_path: Path) -> None:
     with hold_output(tmp_path / "out"):
         require_error(call("prepare", demo_source, tmp_path / "out"), 6, "in use", str(os.getpid()))
