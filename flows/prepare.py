@@ -341,7 +341,8 @@ class _Preparation:
 
     def _fetched(self, future: Any, state: _SplitState, file: HubFile) -> _Next:
         if (done := self._result_of_part(future, file)) is None:
-            state.indexes.pop(file.path, None)
+            for known in (state.indexes, state.hashes, state.texts):
+                known.pop(file.path, None)  # its receipt was there, its bytes are not to be had
             return self._forget(state, file)
         path, sha256 = done
         state.on_disk[file.path] = path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ def test_work_is_measured_and_results_are_not(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(bytes(num_bytes))
     assert working_bytes(tmp_path) == 675
     with DiskMeter(tmp_path) as meter:
-        while not meter.peak_bytes:
-            pass
+        deadline = time.monotonic() + 30
+        while not meter.peak_bytes and time.monotonic() < deadline:
+            time.sleep(0.01)
     assert meter.peak_bytes == 675
 
 

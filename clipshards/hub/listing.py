@@ -139,6 +139,7 @@ class _HubLister:
     timeout_seconds: float
 
     def listing(self, commit: str | None) -> Listing:
+        """All files at a commit; None: the one that the revision names now."""
         commit = commit or self.pin_commit()
         files = tuple(sorted(self._list_tree(commit), key=lambda file: file.path))
         if files:
