@@ -12,6 +12,7 @@ neither Prefect nor a decoder. A reader may be used by threads, and by processes
 from __future__ import annotations
 
 import builtins
+import itertools
 import json
 import os
 from collections import OrderedDict
@@ -27,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clipshards.errors import ClipshardsError, UsageError
-from clipshards.images import decode_image
-from clipshards.output import current_snapshot
+from clipshards.errors import ClipshardsError, Rejected, UsageError
+from clipshards.images import decode_images
+from clipshards.output import current_snapshot, read_dataset
 from clipshards.schema import SCHEMA_VERSION
 
 BENCH = "bench"
@@ -48,6 +49,14 @@ _HELD_OF_BENCH = [
     "id", "file", "line", "source", "category_canonical", "format", "difficulty", "question_id",
     "view", "shard", "offset_bytes", "length_bytes", "num_frames", "video_tokens",
 ]  # fmt: skip
+_FEW_VALUES = {"file", "stage", "source", "category", "category_canonical", "format", "difficulty", "shard"}
+"""Columns held as dictionaries: a number a row."""
+
+ROW_GROUP_ROWS = 65_536
+
+MEND = "run `clipshards verify OUT --repair`"
+"""What helps when a file is damaged."""
+
 _BLOCK = 512
 
 
@@ -214,17 +223,25 @@ class Reader:
         if isinstance(which, str):
             numbers = self.find(which)
             if not numbers:
-                raise KeyError(f"{which!r} is neither an id nor a key of the {count} rows of {self.split}")
+                raise KeyError(f"{which!r} is neither an id nor a key of the {count} rows of {self._named()}")
             which = numbers[0]
         if not -count <= which < count:
-            raise IndexError(f"row {which} of {count}")
+            raise IndexError(f"row {which} is not there: {self._named()} has {count}, from 0 on")
         row: dict[str, Any] = self.table.slice(which % count, 1).to_pylist()[0]
         return row
+
+    def _named(self) -> str:
+        filtered = "" if self._where is None else f" where {self._where}"
+        return f"{self.split} of {self.snapshot}{filtered}"
 
     def _sample(self, place: dict[str, Any]) -> Sample:
         if place["view"] is None:
             raise ClipshardsError(f"{place['id']} has no stored frames: only windows of its clip are in the shards")
-        return parse_sample(self._pread(place), place["view"])
+        try:
+            return parse_sample(self._pread(place), place["view"])
+        except (OSError, ValueError, KeyError, msgpack.UnpackException) as error:
+            path = self.snapshot / place["shard"]
+            raise ClipshardsError(f"{path} is damaged at {place['view']} ({error}): {MEND}") from None
 
     def _pread(self, place: dict[str, Any]) -> bytes:
         name = place["shard"]
@@ -234,51 +251,84 @@ class Reader:
         while len(self._shards) > OPEN_SHARDS:
             self._shards.popitem(last=False)  # closed when no thread reads it any more
         if len(block) < place["length_bytes"]:
-            raise ClipshardsError(f"{name} ends within {place['view']}: run `clipshards verify OUT --repair`")
+            raise ValueError("it ends there")
         return block
 
     def _video(self, sample: Sample) -> Video:
         text = sample.text
+        try:
+            frames = self._to_frames(sample.frames)
+        except Rejected as error:
+            raise ClipshardsError(f"{sample.key} of {self.snapshot} is damaged ({error}): {MEND}") from None
         return Video(
             sample.key, text["clip"], text["start_seconds"], text["end_seconds"], text["fps"],
             tuple(text["frame_indices"]), np.array(text["frame_seconds"], np.float64),
-            text["height"], text["width"], self._to_frames(sample.frames), text["video_tokens"],
+            text["height"], text["width"], frames, text["video_tokens"],
         )  # fmt: skip
 
-    def _read(self, name: str, columns: list[str], where: pc.Expression | None) -> pa.Table:
-        path = self.snapshot / "manifests" / f"{name}.parquet"
-        wanted = where if self._where is None else self._where if where is None else where & self._where
+    def _read(self, name: str, columns: list[str], *, of_split: bool) -> pa.Table:
+        """These columns of the rows that are wanted, in the order of their files."""
+        file = self._parquet(name)
+        empty = pa.RecordBatch.from_pylist([], file.schema_arrow)
+        batches = itertools.chain([empty], self._batches(name, file, columns, of_split))
+        table = pa.Table.from_batches(_held(batch, columns) for batch in batches).unify_dictionaries()
+        files = table.column("file").combine_chunks()
+        rank = np.argsort(np.argsort(files.dictionary.to_pylist()))
+        order = np.lexsort((table.column("line").to_numpy(), rank[files.indices.to_numpy()]))
+        return table.take(pa.array(order)).combine_chunks()
+
+    def _columns(self, name: str, columns: list[str]) -> pa.Table:
+        """Of all rows of a table."""
+        return self._parquet(name).read(columns)
+
+    def _path(self, name: str) -> Path:
+        return self.snapshot / "manifests" / f"{name}.parquet"
+
+    def _parquet(self, name: str) -> pq.ParquetFile:
+        path = self._path(name)
         try:
-            table = pq.read_table(path, columns=columns, filters=wanted)
+            return pq.ParquetFile(path)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise ClipshardsError(f"{path} cannot be read ({error}): {MEND}") from None
+
+    def _batches(
+        self, name: str, file: pq.ParquetFile, columns: list[str], of_split: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the table, a row group at a time: at no moment all texts as texts."""
+        if self._where is None:  # without Arrow's query engine, whose import alone takes 40 MB
+            names = [*columns, "split"] if of_split else columns
+            rows = file.iter_batches(ROW_GROUP_ROWS, columns=names, use_threads=False)
+            for batch in rows:  # with threads each of them keeps memory, and is not done sooner
+                yield batch.filter(pc.equal(batch.column("split"), self.split)) if of_split else batch
+            return
+        import pyarrow.dataset as ds
+
+        where = self._where & (pc.field("split") == self.split) if of_split else self._where
+        try:
+            yield from ds.dataset(self._path(name)).to_batches(columns=columns, filter=where, batch_readahead=1)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            names = ", ".join(pq.read_schema(path).names)
+            names = file.schema_arrow.names
             what = str(error).partition(" in ")[0]  # after it, a line for each column
-            raise UsageError(f"where ({self._where}): {what}; columns are {names}") from None
-        return table.take(pc.sort_indices(table, [("file", "ascending"), ("line", "ascending")])).combine_chunks()
+            raise UsageError(f"where ({self._where}): {what}; columns are {', '.join(names)}") from None
 
 
 class Examples(Reader):
     """Training examples of one split; `data[i]` is an `Example`."""
 
     def _read_table(self) -> pa.Table:
-        manifests = self.snapshot / "manifests"
-        table = self._read("examples", _HELD_OF_EXAMPLES, pc.field("split") == self.split)
+        table = self._read("examples", _HELD_OF_EXAMPLES, of_split=True)
         if table.num_rows == 0:
             self._require_split()
         more = pc.unique(pc.list_flatten(table.column("more_views")))
-        places = ["view", "shard", "offset_bytes", "length_bytes"]
-        self._more_places = pq.read_table(
-            manifests / "views.parquet", columns=places, filters=pc.field("view").isin(more)
-        )
-        self._clips = pq.read_table(
-            manifests / "clips.parquet",
-            columns=["clip", "height", "width"],
-            filters=(pc.field("split") == self.split) & (pc.field("status") == "sharded"),
-        )
+        views = self._columns("views", ["view", "shard", "offset_bytes", "length_bytes"]) if more else None
+        self._more_places: Any = views.filter(pc.is_in(views.column("view"), more)) if views else None
+        clips = self._columns("clips", ["clip", "height", "width", "split", "status"])
+        is_here = pc.equal(clips.column("split"), self.split)
+        self._clips = clips.filter(pc.and_(is_here, pc.equal(clips.column("status"), "sharded")))
         return table
 
     def _require_split(self) -> None:
-        splits = pq.read_table(self.snapshot / "manifests" / "examples.parquet", columns=["split"]).column("split")
+        splits = self._columns("examples", ["split"]).column("split")
         known = sorted({*pc.unique(splits).to_pylist(), BENCH})
         if self.split not in known:
             raise UsageError(f"split ({self.split!r}) must be one of {', '.join(known)}")
@@ -293,7 +343,7 @@ class Examples(Reader):
         lengths: npt.NDArray[np.int64] = self.table.column("video_tokens").to_numpy().astype(np.int64)
         if count_tokens is None:
             return lengths
-        turns = self._read("examples", ["file", "line", "turns"], pc.field("split") == self.split).column("turns")
+        turns = self._read("examples", ["file", "line", "turns"], of_split=True).column("turns")
         lists = turns.combine_chunks()
         texts = pc.struct_field(lists.flatten(), "content").dictionary_encode()
         tokens = np.array([count_tokens(text) for text in texts.dictionary.to_pylist()], np.int64)
@@ -357,7 +407,7 @@ class Bench(Reader):
     """The items of GRASP-Bench; `data[i]` is a `BenchItem`."""
 
     def _read_table(self) -> pa.Table:
-        table = self._read("bench", _HELD_OF_BENCH, None)
+        table = self._read("bench", _HELD_OF_BENCH, of_split=False)
         names = ["category" if name == "category_canonical" else name for name in table.column_names]
         return table.rename_columns(names)
 
@@ -408,13 +458,13 @@ def parse_sample(block: bytes, key: str) -> Sample:
         [header 512 bytes: name, size in octal at 124][JSON, padded to 512][header][msgpack list of frames, padded]
 
     Raises:
-        ClipshardsError: the bytes are not those of that sample.
+        ValueError, KeyError, msgpack.UnpackException: the bytes are not those of that sample.
     """
     members, at = {}, 0
     for field in ("json", "mp"):
         name, _, _ = block[at : at + 100].partition(b"\0")
         if name != f"{key}.{field}".encode():
-            raise ClipshardsError(f"{name!r} lies where {key}.{field} should: run `clipshards verify OUT --repair`")
+            raise ValueError(f"{name!r} lies where {key}.{field} should")
         size = int(block[at + 124 : at + 135], 8)
         members[field] = block[at + _BLOCK : at + _BLOCK + size]
         at += _BLOCK + -(-size // _BLOCK) * _BLOCK
@@ -433,8 +483,16 @@ class _Shard:
             self._file.close()
 
 
+def _held(batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
+    arrays = [batch.column(name) for name in columns]
+    return pa.record_batch(
+        [a.dictionary_encode() if name in _FEW_VALUES else a for name, a in zip(columns, arrays, strict=True)],
+        names=columns,
+    )
+
+
 def _check_version(snapshot: Path) -> None:
-    version = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8")).get("schema_version")
+    version = read_dataset(snapshot).get("schema_version")
     if version != SCHEMA_VERSION:
         raise UsageError(
             f"{snapshot} has schema_version {version}, this program reads {SCHEMA_VERSION}: "
@@ -442,21 +500,17 @@ def _check_version(snapshot: Path) -> None:
         )
 
 
-def _array(frames: list[bytes]) -> npt.NDArray[np.uint8]:
-    return np.stack([decode_image(frame) for frame in frames])
-
-
 def _tensor(frames: list[bytes]) -> Any:
     import torch
 
-    return torch.from_numpy(_array(frames))
+    return torch.from_numpy(decode_images(frames))
 
 
 def _encoded(frames: list[bytes]) -> list[bytes]:
     return frames
 
 
-_FORMS: dict[str, Callable[[list[bytes]], Any]] = {"array": _array, "tensor": _tensor, "jpeg": _encoded}
+_FORMS: dict[str, Callable[[list[bytes]], Any]] = {"array": decode_images, "tensor": _tensor, "jpeg": _encoded}
 
 
 def _row_of_sample(sample: Sample, kind: str, row_id: str) -> dict[str, Any]:

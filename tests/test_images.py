@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clipshards.errors import Rejected
-from clipshards.images import Rgb, decode_image, encode, resize
+from clipshards.images import Rgb, decode_image, decode_images, encode, resize
 
 
 @pytest.fixture
@@ -50,6 +50,21 @@ def test_png_is_lossless_and_jpeg_is_close(rgb: Rgb) -> None:
 def test_bytes_that_are_no_picture_are_rejected(encoded: bytes) -> None:
     with pytest.raises(Rejected, match="decode-errors"):
         decode_image(encoded)
+
+
+@pytest.mark.parametrize("quality", [95, None])
+def test_many_at_once_are_each_as_alone(rgb: Rgb, quality: int | None) -> None:
+    encoded = [encode(np.roll(rgb, shift, axis=1), quality) for shift in (0, 7, 50)]
+    np.testing.assert_array_equal(decode_images(encoded), [decode_image(one) for one in encoded])
+
+
+@pytest.mark.parametrize("quality", [95, None])
+@pytest.mark.parametrize("cut", [np.s_[:64], np.s_[:, :64], np.s_[:0:-1]])
+def test_pictures_of_several_sizes_are_rejected(rgb: Rgb, quality: int | None, cut: slice) -> None:
+    """Larger ones, smaller ones, and ones with fewer rows that would fit."""
+    for one, other in ((rgb, rgb[cut]), (rgb[cut], rgb)):
+        with pytest.raises(Rejected, match="decode-errors"):
+            decode_images([encode(one, quality), encode(other, quality)])
 
 
 def test_the_png_is_one_that_others_read(rgb: Rgb, tmp_path: Path) -> None:

@@ -354,14 +354,47 @@ def test_damage_is_named(copy: Path) -> None:
     data = clipshards.open(copy)
     place = data.table.slice(0, 1).to_pylist()[0]
     shard = copy / place["shard"]
-    content = bytearray(shard.read_bytes())
-    content[place["offset_bytes"]] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(ClipshardsError, match=rf"where {place['view']}\.json should: run `clipshards verify"):
+    content = shard.read_bytes()
+    damaged = rf"{place['shard']} is damaged at {place['view']} .*: run `clipshards verify OUT --repair`"
+
+    def damage(number: int) -> None:
+        shard.write_bytes(content[:number] + bytes([content[number] ^ 1]) + content[number + 1 :])
+
+    damage(place["offset_bytes"])
+    with pytest.raises(ClipshardsError, match=damaged):
+        data[0]
+    damage(place["offset_bytes"] + 512)
+    with pytest.raises(ClipshardsError, match=damaged):
+        data[0]
+    damage(content.index(b"\xff\xd8\xff", place["offset_bytes"]))
+    with pytest.raises(ClipshardsError, match=rf"{place['view']} of {copy} is damaged .*: run `clipshards verify"):
         data[0]
     shard.write_bytes(content[: place["offset_bytes"] + 512])
-    with pytest.raises(ClipshardsError, match=r"ends within .*: run `clipshards verify"):
+    with pytest.raises(ClipshardsError, match=damaged):
         data[0]
+    shard.unlink()
+    with pytest.raises(ClipshardsError, match=rf"{place['shard']} is damaged .*No such file"):
+        clipshards.open(copy)[0]
+
+
+@pytest.mark.parametrize("name", ["manifests/examples.parquet", "manifests/clips.parquet", "dataset.json"])
+@pytest.mark.parametrize("content", [b"", b"nothing", b"[]", None])
+def test_damaged_tables_are_named(name: str, content: bytes | None, copy: Path) -> None:
+    (copy / name).unlink()
+    if content is not None:
+        (copy / name).write_bytes(content)
+    with pytest.raises(ClipshardsError, match=r"run `clipshards verify OUT --repair`|run `(clipshards )?prepare"):
+        clipshards.open(copy)
+
+
+def test_a_row_that_is_not_there(data: reader.Examples, demo_snapshot: Path) -> None:
+    for number in (len(data), -len(data) - 1):
+        with pytest.raises(
+            IndexError, match=rf"row {number} is not there: train of {demo_snapshot} has {len(data)}"
+        ):
+            data[number]
+    with pytest.raises(KeyError, match="'nobody' is neither an id nor a key"):
+        data["nobody"]
 
 
 def test_another_version_is_refused(copy: Path) -> None:
