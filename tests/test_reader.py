@@ -243,12 +243,6 @@ def test_forms_of_frames(demo_snapshot: Path, data: reader.Examples) -> None:
     assert [picture[:3] for picture in encoded] == [b"\xff\xd8\xff"] * len(data[5].seconds)
 
 
-def test_tensors(demo_snapshot: Path, data: reader.Examples) -> None:
-    torch = pytest.importorskip("torch")
-    frames = clipshards.open(demo_snapshot, frames="tensor")[5].frames
-    assert frames.dtype == torch.uint8 and np.array_equal(frames.numpy(), data[5].frames)
-
-
 def test_wrong_arguments(demo_snapshot: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"split \('dev'\) must be one of bench, train"):
         clipshards.open(demo_snapshot, split="dev")

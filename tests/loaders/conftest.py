@@ -1,4 +1,4 @@
-"""The prepared demo, given as `--out`: the environment of these tests has torch and no clipshards."""
+"""The prepared demo, given as `--out`: the environment of these tests has torch, and clipshards from the checkout only."""
 
 from __future__ import annotations
 
