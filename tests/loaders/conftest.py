@@ -1,4 +1,4 @@
-"""The prepared demo, given as `--out`: the environment of these tests has torch, and clipshards from the checkout only."""
+"""The prepared demo, given as `--out`; these tests have torch, and clipshards from the checkout alone."""
 
 from __future__ import annotations
 
