@@ -35,7 +35,7 @@ def report(name: str, figures: Sequence[Figure], results: Path = RESULTS) -> int
     """Print `name value goal` one a line, write results/NAME.json; the exit code: 0 when all goals hold."""
     for figure in figures:
         verdict = "" if figure.ok else "   MISSED"
-        print(f"{figure.name:44} {figure.value:10.3f}   {figure.goal}{verdict}")
+        print(f"{figure.name:52} {figure.value:10.3f}   {figure.goal}{verdict}")
     results.mkdir(parents=True, exist_ok=True)
     lines = json.dumps([asdict(figure) for figure in figures], indent=1)
     (results / f"{name}.json").write_text(lines + "\n")

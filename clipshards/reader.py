@@ -41,7 +41,7 @@ OPEN_SHARDS = 32
 
 FrameForm = Literal["array", "tensor", "jpeg"]
 
-_HELD_OF_EXAMPLES = [
+HELD_OF_EXAMPLES = [
     "id", "file", "line", "stage", "source", "category", "format", "difficulty", "question_id", "fps_from_row",
     "view", "shard", "offset_bytes", "length_bytes", "num_frames", "video_tokens", "more_views",
 ]  # fmt: skip
@@ -316,7 +316,7 @@ class Examples(Reader):
     """Training examples of one split; `data[i]` is an `Example`."""
 
     def _read_table(self) -> pa.Table:
-        table = self._read("examples", _HELD_OF_EXAMPLES, of_split=True)
+        table = self._read("examples", HELD_OF_EXAMPLES, of_split=True)
         if table.num_rows == 0:
             self._require_split()
         more = pc.unique(pc.list_flatten(table.column("more_views")))
