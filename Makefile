@@ -3,6 +3,7 @@
 # make test-deploy    a Prefect server, a worker and the deployments, on loopback
 # make test-peers     the tests against olah, a mirror of the Hub by others, in .venv-peers
 # make test-loaders   the snippets of docs/loaders.md, with torch, in .venv-loaders
+# make docs          the pages of docs/ as a site, in build/docs
 # They need Python >= 3.11 and make, and set themselves up in the checkout.
 
 PYTHON ?= python3
@@ -26,6 +27,9 @@ test-loaders: prepare-env .venv-loaders/ready
 
 check: dev-env
 	scripts/check
+
+docs: dev-env
+	.venv/bin/python -m sphinx -q -W -E --keep-going docs build/docs
 
 lock:
 	scripts/lock
@@ -61,4 +65,4 @@ peers-env: .venv-peers/installed
 	.venv-loaders/bin/$(PIP) torch==2.13.0
 	touch $@
 
-.PHONY: demo test test-deploy test-peers test-loaders check lock prepare-env dev-env peers-env
+.PHONY: demo test test-deploy test-peers test-loaders check docs lock prepare-env dev-env peers-env
