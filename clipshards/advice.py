@@ -40,11 +40,11 @@ REASONS: dict[str, str] = {
     "file-missing": "The file went away between listing and download, or the local folder changed. Run it again.",
     "no-access": "HF_TOKEN is wrong, expired, or has no right to read this repository. Make a new one.",
     "source-missing": "A name or revision that is misspelt, or a private repository without a token.",
-    "tar-damaged": "The tar was cut or changed after it was made. Only what stands before the damage could be "
-    f"read, and a part like this is not used at all. {_REFRESH}",
+    "tar-damaged": "The tar was cut or changed after it was made. Nothing of such a part is used: members could be "
+    f"missing without a sign. {_REFRESH}",
     "tar-compressed": "Decompress the part (`gunzip`, `zstd -d`) and name it `.tar`: clips are read in place.",
-    "data-after-end-mark": "Two archives glued together, or padding that is none. Members that follow are read; "
-    "this is what could not be. Compare with `tar -tvf --ignore-zeros`.",
+    "data-after-end-mark": "Two files glued together, or the end of an overwritten one. A second tar would be read; "
+    "this is none, and nothing of the part is used. Compare with `tar -tvf --ignore-zeros`.",
     "duplicate-member-conflict": "The tar was appended to. The last copy is used, as `tar -xf` does.",
     "duplicate-across-parts-conflict": "Two parts hold different clips under one path; nobody can say which one a "
     "row means. Leave one part out with `--parts`, or rename the clip at the source.",

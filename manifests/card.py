@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
+from clipshards.advice import REASONS as REASON_ADVICE
 from clipshards.schema import REASONS
 from manifests.tables import Manifest
 
@@ -63,7 +64,7 @@ def quarantine_page(manifest: Manifest) -> str:
         lines.append(f"| {reason} | {REASONS[reason]} | {num_media:,} | {num_rows:,} | {num_examples:,} |")
     for reason, rows in ranked:
         causes = _causes(rows)
-        lines += ["", f"## {reason}", ""]
+        lines += ["", f"## {reason}", "", REASON_ADVICE[reason], ""]
         lines += [f"- {_place(row)}: `{_plain(row['detail'])}`" for row in causes[:MAX_PLACES_OF_REASON]]
         if len(causes) > MAX_PLACES_OF_REASON:
             lines.append(f"- and {len(causes) - MAX_PLACES_OF_REASON:,} more")

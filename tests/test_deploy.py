@@ -34,7 +34,8 @@ from tests.media import ENCODED, encode
 pytestmark = pytest.mark.deploy
 
 ROOT = Path(__file__).parents[1]
-SOURCE = "hf://datasets/demo/GRASP"
+REPO = "interlive/GRASP"
+SOURCE = f"hf://datasets/{REPO}"
 SECONDS = 100.0
 """For one step, on a slow machine."""
 
@@ -95,9 +96,14 @@ class Site:
         assert done.returncode == 0, f"prefect {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def run(self, deployment: str, **parameters: Any) -> str:
-        """Ask for a run of a deployment; its id."""
-        said = self.prefect("deployment", "run", deployment, "--params", json.dumps(parameters))
+    def run(self, **parameters: Any) -> str:
+        """Ask for a run of `prepare`; its id."""
+        said = self.prefect("deployment", "run", "prepare/prepare", "--params", json.dumps(parameters))
+        return self.id_in(said)
+
+    @staticmethod
+    def id_in(said: str) -> str:
+        """The id of the run that was asked for."""
         found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", said)
         assert found, said
         return found[0]
@@ -156,7 +162,7 @@ def test_deploy_run_refresh_cancel(tmp_path: Path) -> None:
     first, second = _source(tmp_path / "first", parts=2), _source(tmp_path / "second", parts=3)
     slow = _slow_source(tmp_path / "slow")
     with ExitStack() as stack:
-        hub = stack.enter_context(FaultyHub(first, token=token, gated=True))
+        hub = stack.enter_context(FaultyHub(first, repo=REPO, token=token, gated=True))
         site = Site(tmp_path, hub.endpoint, token)
         stack.callback(site.end)
         try:
@@ -192,7 +198,8 @@ def _deployments_are_as_written(site: Site) -> None:
 
 
 def _prepare_runs(site: Site, hub: FaultyHub) -> None:
-    ended = site.wait_for_state(site.run("prepare/prepare", source=SOURCE), "COMPLETED")
+    said = site.prefect("deployment", "run", "prepare/prepare", "--watch")
+    ended = site.wait_for_state(site.id_in(said), "COMPLETED")
     out = site.environment["CLIPSHARDS_OUT"]
     assert ended["name"] == f"prepare {SOURCE} in {out}"
     assert _dataset(site)["commit"] == hub.commit
@@ -209,11 +216,22 @@ def _prepare_runs(site: Site, hub: FaultyHub) -> None:
 def _the_schedule_fires(site: Site, hub: FaultyHub, second: Path) -> None:
     """The Hub moves on; the schedule is switched on; what is new is fetched, through one slot."""
     site.prefect("concurrency-limit", "create", "clipshards-downloads", "1")
+    site.prefect("concurrency-limit", "create", "clipshards-gpu", "1")
     hub.publish(second)
     hub.log.clear()
     start = (datetime.now(UTC) + timedelta(seconds=15)).isoformat()
-    create = ["deployment", "schedule", "create", "refresh/refresh"]
-    site.prefect(*create, "--interval", "30", "--anchor-date", start, "--accept-yes")
+    site.prefect(
+        "deployment",
+        "schedule",
+        "create",
+        "refresh/refresh",
+        "--interval",
+        "30",
+        "--anchor-date",
+        start,
+        "--accept-yes",
+    )
+    assert "interval" in site.prefect("deployment", "schedule", "ls", "refresh/refresh")
     nightly = next(schedule for schedule in _refresh(site)["schedules"] if not schedule["active"])
     site.prefect("deployment", "schedule", "resume", "refresh/refresh", nightly["id"])
     assert all(schedule["active"] for schedule in _refresh(site)["schedules"])
@@ -239,10 +257,11 @@ def _the_schedule_fires(site: Site, hub: FaultyHub, second: Path) -> None:
 def _a_cancelled_run_leaves_nothing_behind(site: Site, slow: Path) -> None:
     out = site.folder / "cancelled"
     before = site.processes().keys()
-    run = site.run("prepare/prepare", source=str(slow), out=str(out), quality=None, workers=2)
+    run = site.run(source=str(slow), out=str(out), quality=None, workers=2)
     site.poll(lambda: list((out / "work/shards").rglob("*.mp")))
     decoders = [line for line in site.processes().values() if "spawn_main" in line]
     assert len(decoders) == 2
+    assert run in site.prefect("flow-run", "ls", "--flow-name", "prepare", "--state", "Running", "--output", "json")
     site.prefect("flow-run", "cancel", run)
     site.wait_for_state(run, "CANCELLED")
     site.poll(lambda: site.processes().keys() <= before)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clipshards import advice
 from clipshards.annotations import Questions
 from clipshards.errors import OutputInUseError, UsageError
 from clipshards.examples import Examples, Shown, Window
@@ -444,6 +445,7 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
 def test_the_page_of_the_quarantine_names_each_cause_once(manifest: Manifest) -> None:
     page = quarantine_page(manifest)
     assert "| moov-missing | An MP4 without its index (moov box)" in page
+    assert f"## moov-missing\n\n{advice.REASONS['moov-missing']}\n\n- " in page
     assert page.count("`s/broken.mp4`") == 1, "the rows of a lost clip are counted, not listed"
     assert "example in `sft.jsonl`, line 8: `no JSON`" in page
     nothing = replace(manifest, tables={**manifest.tables, "quarantine": manifest.tables["quarantine"].slice(0, 0)})
