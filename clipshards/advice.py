@@ -43,7 +43,7 @@ REASONS: dict[str, str] = {
     "tar-damaged": "The tar was cut or changed after it was made. Nothing of such a part is used: members could be "
     f"missing without a sign. {_REFRESH}",
     "tar-compressed": "Decompress the part (`gunzip`, `zstd -d`) and name it `.tar`: clips are read in place.",
-    "data-after-end-mark": "Two files glued together, or the end of an overwritten one. A second tar would be read; "
+    "data-after-end-mark": "Two files glued together, or the end of an overwritten one. A second tar is read; "
     "this is none, and nothing of the part is used. Compare with `tar -tvf --ignore-zeros`.",
     "duplicate-member-conflict": "The tar was appended to. The last copy is used, as `tar -xf` does.",
     "duplicate-across-parts-conflict": "Two parts hold different clips under one path; nobody can say which one a "
