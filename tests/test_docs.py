@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from clipshards import advice, schema
+from clipshards import advice, errors, schema
 from clipshards.hub.server import HubServer
 from clipshards.verify import verify_snapshot
 from scripts import cli_docs, schema_docs
@@ -281,7 +282,31 @@ def test_the_numbers_of_the_readme(demo_snapshot: Path) -> None:
     assert f"verified {amounts}: {len(problems)} problems" in PAGES["README.md"]
 
 
-# -- words about commands, files and links
+# -- words about formats, commands, files and links
+
+
+def named_in_table(page: str, heading: str) -> set[str]:
+    """Code spans in the first column of the table below a heading."""
+    section = PAGES[page].split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    cells = re.findall(r"^\| (.*?) \|", section, re.M)
+    return {word for cell in cells for word in re.findall(r"`([^`]+)`", cell)}
+
+
+@pytest.mark.flow
+def test_the_formats_are_those_of_a_snapshot(demo_snapshot: Path) -> None:
+    dataset = json.loads((demo_snapshot / "dataset.json").read_text())
+    assert named_in_table("docs/formats.md", "dataset.json") == dataset.keys()
+    with tarfile.open(next(demo_snapshot.glob("train/*.tar"))) as shard:
+        sample = shard.extractfile(next(name for name in shard.getnames() if name.endswith(".json")))
+        assert sample and named_in_table("docs/formats.md", "A sample") == json.load(sample).keys()
+
+
+def test_exit_codes_and_events_are_those_of_the_code() -> None:
+    codes = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type)} - {1}
+    section = PAGES["docs/formats.md"].split("## Exit codes\n", 1)[1].split("\n## ", 1)[0]
+    assert set(map(int, re.findall(r"^\| (\d+) \|", section, re.M))) == codes | {0, 130}
+    said = "".join(path.read_text() for path in (ROOT / "flows").glob("*.py"))
+    assert named_in_table("docs/formats.md", "--json") == set(re.findall(r'"event": "(\w+)"', said))
 
 
 def code_spans(page: str) -> list[str]:
