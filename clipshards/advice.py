@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-_REFRESH = "When it is mended at the source, `clipshards refresh` takes it in."
-
 REASONS: dict[str, str] = {
-    "empty-file": f"An upload or a copy that failed. Tell whoever keeps the data set. {_REFRESH}",
+    "empty-file": "An upload or a copy that failed. Tell whoever keeps the data set.",
     "not-media": "A web page, a text or scrambled bytes under a clip's name. Look at the first bytes: `detail` "
-    f"names the place. {_REFRESH}",
-    "not-a-video": "A cover picture or subtitles stand where a row expects a clip. Mend the row or the file. "
-    f"{_REFRESH}",
+    "names the place.",
+    "not-a-video": "A cover picture or subtitles stand where a row expects a clip. Mend the row or the file.",
     "no-video-stream": "Often the sound alone, of a download that took the audio of a video site. Fetch the clip "
-    f"again from where it came. {_REFRESH}",
+    "again from where it came.",
     "moov-missing": "The recording or download was cut off before the index was written. The clip cannot be "
-    f"mended without a whole copy. {_REFRESH}",
+    "mended without a whole copy.",
     "truncated-media": "The file is cut, and all frames of this window lie behind the cut. Other windows of the "
-    f"clip are kept. A whole copy is needed. {_REFRESH}",
+    "clip are kept. A whole copy is needed.",
     "no-decodable-frames": "Only the header survived, or every packet is damaged. A whole copy is needed.",
     "no-leading-keyframe": "The clip was cut by stream copy in the middle of a group of pictures. Windows after "
     "the first key frame are kept; for the others encode the clip again from its original.",
@@ -40,8 +37,8 @@ REASONS: dict[str, str] = {
     "file-missing": "The file went away between listing and download, or the local folder changed. Run it again.",
     "no-access": "HF_TOKEN is wrong, expired, or has no right to read this repository. Make a new one.",
     "source-missing": "A name or revision that is misspelt, or a private repository without a token.",
-    "tar-damaged": "The tar was cut or changed after it was made. Nothing of such a part is used: members could be "
-    f"missing without a sign. {_REFRESH}",
+    "tar-damaged": "The tar was cut or changed after it was made. Nothing of such a part is used: members could "
+    "be missing without a sign.",
     "tar-compressed": "Decompress the part (`gunzip`, `zstd -d`) and name it `.tar`: clips are read in place.",
     "data-after-end-mark": "Two files glued together, or the end of an overwritten one. A second tar is read; "
     "this is none, and nothing of the part is used. Compare with `tar -tvf --ignore-zeros`.",

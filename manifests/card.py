@@ -52,7 +52,8 @@ def quarantine_page(manifest: Manifest) -> str:
         "# Quarantine",
         "",
         "What could not be used, and why. `manifests/quarantine.parquet` names all of it; "
-        "`clipshards prepare … --retry-quarantined` decodes these clips again.",
+        "`clipshards prepare … --retry-quarantined` decodes these clips again, `clipshards refresh` takes in what "
+        "was mended at the source.",
         "",
         "| reason | what it means | parts, clips, views | rows and items | examples |",
         "|---|---|---|---|---|",
