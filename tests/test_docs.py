@@ -38,6 +38,12 @@ SECONDS = 180.0
 
 DEPLOY = "tests/test_deploy.py"
 
+MAKE_SITE, MAKE_PAGES = "make docs", "scripts/schema-docs"
+"""Commands that tests of their own run, below."""
+
+PREPARE = "clipshards prepare hf://datasets/interlive/GRASP OUT"
+"""Run once: its output is the `OUT` of all pages."""
+
 ELSEWHERE = {
     "make demo": ("Makefile", ".venv/bin/clipshards demo demo/out"),  # which docs/quickstart.md runs
     "make test": (".ci/run", "make peers-env test"),
@@ -45,9 +51,7 @@ ELSEWHERE = {
     "make test-deploy": (".ci/run", "make test-deploy"),
     "make test-peers": (".ci/run", "make peers-env test"),  # they are tests of `make test` where olah is there
     "make test-loaders": (".ci/run", "make test-loaders"),
-    "make docs": ("tests/test_docs.py", '["make", "docs"]'),
     "scripts/cli-docs": ("tests/test_cli.py", '"scripts/cli-docs"'),
-    "scripts/schema-docs": ("tests/test_docs.py", '"scripts/schema-docs"'),
     "prefect deployment run bench/bench --watch": ("tests/test_bench.py", "bench("),  # the flow, without a worker
 }
 """Commands that are not run here: the file that runs them, and the words by which it does.
@@ -61,6 +65,8 @@ BY_NOBODY = {
     "scripts/gpu-check wheels",  # needs a GPU
 }
 """Commands that no test can run."""
+
+NOT_IN_ORDER = ELSEWHERE.keys() | BY_NOBODY | {MAKE_SITE, MAKE_PAGES, PREPARE}
 
 SNIPPETS_ELSEWHERE = {"docs/loaders.md": "tests/loaders/test_loaders.py"}
 
@@ -93,7 +99,7 @@ class Command(NamedTuple):
 
 
 def blocks_of(page: str) -> list[Block]:
-    fenced = [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```$", PAGES[page], re.M | re.S)]
+    fenced = [Block(*found) for found in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", PAGES[page], re.M | re.S)]
     indented = re.findall(r"^(?: {4}|\t)(\$ .*)$", PAGES[page], re.M)
     return fenced + [Block("console", line + "\n…\n") for line in indented]
 
@@ -118,7 +124,7 @@ def _command(line: str, output: str | None = None) -> Command:
 
 
 def is_run_here(page: str, command: Command) -> bool:
-    return page != "docs/deploy.md" and command.text not in ELSEWHERE.keys() | BY_NOBODY
+    return page != "docs/deploy.md" and command.text not in NOT_IN_ORDER
 
 
 WITH_CODE = sorted(
@@ -132,9 +138,17 @@ WITH_CODE = sorted(
 # -- what is run elsewhere is run there
 
 
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/cli.md"}))
+def test_commands_stand_in_blocks_of_commands(page: str) -> None:
+    for block in blocks_of(page):
+        assert block.language in ("", "sh", "console", "python", "pycon", "toml", "json")
+        if block.language == "":
+            assert not re.search(r"^ *(\$|clipshards|make|prefect|scripts/\S+|pip) ", block.text, re.M), block.text
+
+
 def test_the_tables_name_what_the_docs_hold() -> None:
     texts = {command.text for page in PAGES for command in commands_of(page)}
-    assert texts >= ELSEWHERE.keys() | BY_NOBODY
+    assert texts >= NOT_IN_ORDER
     for command, (file, words) in ELSEWHERE.items():
         assert words in (ROOT / file).read_text(), f"{file} no longer runs {command}"
     for page, file in SNIPPETS_ELSEWHERE.items():
@@ -145,7 +159,7 @@ def test_the_commands_of_deploy_are_those_of_its_test() -> None:
     """Up to the first word that is another there: an id, a number, parameters."""
     test = re.sub(r"\s+", " ", (ROOT / DEPLOY).read_text())
     for command in commands_of("docs/deploy.md"):
-        if command.text in ELSEWHERE.keys() | BY_NOBODY or command.text.startswith("export "):
+        if command.text in NOT_IN_ORDER or command.text.startswith("export "):
             continue
         words = [word for word in shlex.split(command.text) if not re.match(r"[A-Z_]+=", word)]
         assert words.pop(0) == "prefect", f"nobody runs {command.text}"
@@ -180,11 +194,9 @@ def site(demo_snapshot: Path, demo_source: Path, tmp_path_factory: pytest.TempPa
             "HF_ENDPOINT": hub.endpoint,
             "COLUMNS": "100",
         }
-        out = folder / "OUT"
-        shutil.copytree(demo_snapshot.parents[1], out, symlinks=True)
-        command = ["clipshards", "prepare", "hf://datasets/interlive/GRASP", str(out)]
-        subprocess.run(command, check=True, capture_output=True, env={**environment, "HF_TOKEN": TOKEN})
-        yield Site(environment, out, demo_source)
+        shutil.copytree(demo_snapshot.parents[1], folder / "OUT", symlinks=True)
+        subprocess.run(shlex.split(PREPARE), cwd=folder, check=True, env={**environment, "HF_TOKEN": TOKEN})
+        yield Site(environment, folder / "OUT", demo_source)
 
 
 @pytest.mark.flow
@@ -362,16 +374,16 @@ def anchors(path: Path) -> set[str]:
 
 
 def test_the_site_builds_without_a_warning() -> None:
-    done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(MAKE_SITE.split(), cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     for page in PAGES.keys() - {"README.md"}:
         assert (ROOT / "build" / page).with_suffix(".html").is_file()
 
 
 def test_the_pages_of_words_and_tables_are_up_to_date(tmp_path: Path) -> None:
-    subprocess.run([ROOT / "scripts/schema-docs", tmp_path], check=True)
+    subprocess.run([ROOT / MAKE_PAGES, tmp_path], check=True)
     for name in ("tables.md", "reasons.md"):
-        assert (tmp_path / name).read_text() == PAGES[f"docs/{name}"], "run scripts/schema-docs"
+        assert (tmp_path / name).read_text() == PAGES[f"docs/{name}"], f"run {MAKE_PAGES}"
 
 
 def test_each_word_has_its_advice() -> None:
