@@ -29,7 +29,8 @@ _ANSWERS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 _BOXES = re.compile(r"\\boxed\{([^{}]*)\}")
 _LEAD = re.compile(r"\s*(?:answer:|the answer is:?)\s*", re.IGNORECASE)
 _MARKED = re.compile(r"([A-D])[).]")
-_TAGS = re.compile(r"<(gaze|gesture)\b[^>]*>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
+TAGS = re.compile(r"<(gaze|gesture)\b[^>]*>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
+"""(gaze or gesture, what is said of it) in a structured answer."""
 _PERSON = re.compile(r"\b(?:P|person[ _]?)(\d+)\b", re.IGNORECASE)
 
 
@@ -222,7 +223,7 @@ def grounding_score(text: str, gt_events: Iterable[Mapping[str, Any]], question:
         gt_events: {"source": "gaze" or another word, "persons": [1, …], …} each, as `Example.gt_events`.
     """
     given = _people(question)
-    named = {(tag.lower(), person) for tag, content in _TAGS.findall(text) for person in _people(content) - given}
+    named = {(tag.lower(), person) for tag, content in TAGS.findall(text) for person in _people(content) - given}
     events = [
         {(_kind(event), person) for person in event["persons"]} - {(_kind(event), person) for person in given}
         for event in gt_events

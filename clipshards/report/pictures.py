@@ -1,0 +1,197 @@
+"""Each picture of the page: a title, one line that reads it, the drawing, and its numbers as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from clipshards.report.drawing import Panel, draw_bars, draw_histogram
+from clipshards.report.facts import Balance, Facts, Group, describe_balance
+
+_BINS = 20
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`drawing` is None where there is nothing to draw: then `reading` says so."""
+
+    title: str
+    reading: str
+    drawing: Markup | None = None
+    columns: tuple[str, ...] = ()
+    rows: Sequence[tuple[Any, ...]] = ()
+
+
+def draw_pictures(facts: Facts, stages: Mapping[str, Mapping[str, Any]]) -> list[Picture]:
+    """All pictures of a snapshot.
+
+    Args:
+        facts: of its tables.
+        stages: of the run that made it: name → done, unit and seconds.
+    """
+    return [
+        *(_of_groups(field, groups) for field, groups in facts.groups.items()),
+        *(_of_balance(name, balance) for name, balance in facts.balances.items()),
+        _of_lengths(facts.clip_seconds),
+        _histogram("Frames a view", facts.frames, "stored frames", "views", one_of="view"),
+        _histogram("Sizes of the clips", facts.clip_bytes / 1e6, "MB", "clips", one_of="clip"),
+        _of_sizes(facts.pictures),
+        _of_reasons(facts.reasons),
+        _of_stages(stages),
+    ]
+
+
+def size(num_bytes: float) -> str:
+    """Bytes as a person reads them: decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(num_bytes) < 1000:
+            return f"{num_bytes:,.0f} {unit}" if unit == "B" else f"{num_bytes:,.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.1f} TB"
+
+
+def _of_groups(field: str, groups: list[Group]) -> Picture:
+    title = f"By {field}"
+    if not groups:
+        return Picture(title, "There are no examples.")
+    total = sum(group.examples + group.items for group in groups)
+    largest = max(groups, key=lambda group: group.examples + group.items)
+    share = (largest.examples + largest.items) / total
+    kinds = ", ".join(["training", *(["benchmark (lighter)"] if any(group.items for group in groups) else [])])
+    noun = f"{field if len(groups) == 1 else _plural(field)}"
+    panels = [
+        Panel("clips", [g.clips for g in groups], [f"{g.clips:,}" for g in groups]),
+        Panel("hours", [g.hours for g in groups], [_hours(g.hours) for g in groups]),
+        Panel(
+            "examples", [g.examples for g in groups], [f"{g.examples + g.items:,}" for g in groups],
+            more=[g.items for g in groups],
+        ),
+    ]  # fmt: skip
+    return Picture(
+        title,
+        f"{len(groups)} {noun}; {largest.name} has most examples: {share:.0%}. Examples: {kinds}.",
+        draw_bars([group.name for group in groups], panels),
+        (field, "clips", "hours", "training examples", "benchmark items"),
+        [(g.name, f"{g.clips:,}", f"{g.hours:,.2f}", f"{g.examples:,}", f"{g.items:,}") for g in groups],
+    )
+
+
+def _plural(noun: str) -> str:
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
+
+
+def _of_balance(name: str, balance: Balance) -> Picture:
+    title = f"Answer letters, {name}"
+    reading = describe_balance(balance)
+    if not balance.total:
+        return Picture(title, reading)
+    shares = [count / balance.total for count in balance.counts]
+    chances = [expected / balance.total for expected in balance.expected]
+    texts = [f"{share:.1%}" for share in shares]
+    panel = Panel("share of the answers; the line is chance", shares, texts, marks=chances)
+    rows = zip(balance.letters, balance.counts, texts, chances, strict=True)
+    return Picture(
+        title, reading, draw_bars(balance.letters, [panel]), ("letter", "answers", "share", "by chance"),
+        [(letter, f"{count:,}", text, f"{chance:.1%}") for letter, count, text, chance in rows],
+    )  # fmt: skip
+
+
+def _of_lengths(seconds: npt.NDArray[np.float64]) -> Picture:
+    if len(seconds) and np.median(seconds) > 180:
+        return _histogram("Lengths of the clips", seconds / 60, "minutes", "clips", one_of="clip")
+    return _histogram("Lengths of the clips", seconds, "seconds", "clips", one_of="clip")
+
+
+def _histogram(title: str, values: npt.NDArray[Any], unit: str, what: str, *, one_of: str) -> Picture:
+    if not len(values):
+        return Picture(title, f"There are no {what}.")
+    least, middle, high, most = np.percentile(values, [0, 50, 90, 100])
+    top = max(most, 1) if values.dtype.kind == "i" else most or 1.0
+    step = max(1, -(-top // _BINS)) if values.dtype.kind == "i" else top / _BINS
+    counts, edges = np.histogram(values, np.arange(0, top + 1.001 * step, step))
+    used = slice(0, int(np.flatnonzero(counts)[-1]) + 1)
+    counts, edges = counts[used], edges[: used.stop + 1]
+    reading = (
+        f"Median {_short(middle)} {unit}; 9 of 10 up to {_short(high)}; from {_short(least)} to {_short(most)}."
+    )
+    if least == most:
+        reading = f"Each {one_of} has {_short(most)} {unit}."
+    return Picture(
+        title, reading, draw_histogram(counts, edges, unit, what), (f"{unit} from", "to below", what),
+        [
+            (_short(start), _short(end), f"{count:,}")
+            for start, end, count in zip(edges, edges[1:], counts, strict=False)
+            if count
+        ],
+    )  # fmt: skip
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) or number >= 100 else f"{number:.3g}"
+
+
+def _of_sizes(pictures: list[tuple[str, int]]) -> Picture:
+    title = "Sizes of the stored frames"
+    if not pictures:
+        return Picture(title, "There are no views.")
+    name, count = pictures[0]
+    total = sum(count for _, count in pictures)
+    return Picture(
+        title, f"Most views, {count / total:.0%}, have frames of {name} pixels.",
+        *_one_panel(pictures, "views", ("width × height", "views")),
+    )  # fmt: skip
+
+
+def _of_reasons(reasons: list[tuple[str, int, int, int]]) -> Picture:
+    title = "Rejects by reason"
+    if not reasons:
+        return Picture(title, "Nothing was rejected.")
+    counts = [(reason, sum(kinds)) for reason, *kinds in reasons]
+    name, count = counts[0]
+    return Picture(
+        title, f"{sum(count for _, count in counts):,} things were rejected, {count:,} of them with {name}.",
+        *_one_panel(counts[:24], "parts, clips, views, rows, items and examples", ("reason", "rejected")),
+    )  # fmt: skip
+
+
+def _one_panel(
+    counts: Sequence[tuple[str, int]], name: str, columns: tuple[str, str]
+) -> tuple[Markup, tuple[str, str], list[tuple[str, str]]]:
+    labels, values = zip(*counts, strict=True)
+    texts = [f"{value:,}" for value in values]
+    return draw_bars(labels, [Panel(name, values, texts)]), columns, list(zip(labels, texts, strict=True))
+
+
+_AMOUNTS: Mapping[str, Callable[[float], str]] = {"bytes": size, "clips": lambda count: f"{count:,.0f} clips"}
+
+
+def _of_stages(stages: Mapping[str, Mapping[str, Any]]) -> Picture:
+    title = "Seconds and bytes by stage"
+    if not stages:
+        return Picture(title, "The run that made this snapshot left no record of its stages.")
+    names = list(stages)
+    seconds = [float(stage["seconds"]) for stage in stages.values()]
+    num_bytes = [float(stage["bytes"]) for stage in stages.values()]
+    slowest = names[int(np.argmax(seconds))]
+    reading = f"{slowest} took longest, {max(seconds):,.1f} s. Stages overlap; those with nothing to do are short."
+    panels = [
+        Panel("seconds", seconds, [f"{value:,.1f}" for value in seconds]),
+        Panel("bytes", num_bytes, [size(value) for value in num_bytes]),
+    ]
+    rows: Iterable[Any] = zip(names, seconds, stages.values(), strict=True)
+    return Picture(
+        title, reading, draw_bars(names, panels), ("stage", "seconds", "bytes", "done"),
+        [
+            (name, f"{second:,.2f}", size(stage["bytes"]), _AMOUNTS[stage["unit"]](stage["done"]))
+            for name, second, stage in rows
+        ],
+    )  # fmt: skip
