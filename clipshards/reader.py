@@ -173,7 +173,7 @@ class Reader:
         self._frames = frames
         self._to_frames = _FORMS[frames]
         self._shards: OrderedDict[str, _Shard] = OrderedDict()
-        _check_version(snapshot)
+        require_version(snapshot)
         self.table = self._read_table()
 
     def _read_table(self) -> pa.Table:
@@ -491,7 +491,8 @@ def _held(batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
     )
 
 
-def _check_version(snapshot: Path) -> None:
+def require_version(snapshot: Path) -> None:
+    """Raises UsageError when the tables of the snapshot are not those that this program reads."""
     version = read_dataset(snapshot).get("schema_version")
     if version != SCHEMA_VERSION:
         raise UsageError(

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from prefect import get_run_logger, runtime
 from prefect.artifacts import (
+    create_image_artifact,
     create_link_artifact,
     create_progress_artifact,
     create_table_artifact,
@@ -18,6 +19,7 @@ from prefect.artifacts import (
 )
 
 from clipshards.hub.source import FolderSource, HubSource
+from clipshards.report.explorer import Explorer
 from flows.console import Reporter, current
 
 PUSH_SECONDS = 5.0
@@ -53,6 +55,10 @@ class ArtifactReporter(Reporter):
         snapshot = Path(totals["snapshot"])
         create_table_artifact(_rows(totals), key="clipshards-totals", description=f"Totals of {snapshot}")
         create_link_artifact(snapshot.as_uri(), str(snapshot), key="clipshards-snapshot", description="Published")
+        if page := totals.get("page"):
+            create_link_artifact(Path(page).as_uri(), page, key="clipshards-page", description="To look at")
+        if (explorer := Explorer(snapshot)).table.num_rows:
+            create_image_artifact(explorer.contact_sheet(), key="clipshards-frames", description="Stored frames")
         if isinstance(source, HubSource):
             commit = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))["commit"]
             page = f"{source.base_url}/datasets/{source.repo}/tree/{commit}"

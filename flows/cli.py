@@ -221,6 +221,32 @@ def verify(
 
 
 @app.command()
+def report(
+    out: Out,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    serve_it: Annotated[
+        bool, typer.Option("--serve", help="Serve it on this machine: its explorer then has all examples.")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of --serve; 0: any.")] = 8610,
+    as_json: JsonOption = False,
+) -> None:
+    """Where the page of the current snapshot is: numbers, examples to look at, and what was left out.
+
+    Example: clipshards report OUT --open
+    """
+    with _errors_for_people():
+        from flows.showing import find_page, open_page, print_place, serve_page
+
+        if serve_it:
+            serve_page(out, port, open_it, as_json)
+        else:
+            page = find_page(out, lambda text: _say(as_json, text))
+            print_place(str(page), as_json)
+            if open_it:
+                open_page(page.as_uri())
+
+
+@app.command()
 def doctor(
     out: Annotated[Path, typer.Argument(help="Where a run would write.")] = Path(),
     recipe: RecipeOption = "grasp",

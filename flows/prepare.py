@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,7 @@ from clipshards.plan import (
 from clipshards.receipts import PartReceipt, read_receipt
 from clipshards.recipe import Split
 from clipshards.rendering import ClipOutcome
+from clipshards.report import PAGE
 from clipshards.schema import Reject
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_rejects, made_with
 from clipshards.tars import TarIndex, TarMember
@@ -71,7 +75,7 @@ from manifests.gc import sweep
 from manifests.kept import kept_frames, known_parts
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
-from manifests.snapshot import Provenance
+from manifests.snapshot import Provenance, RunRecord
 from manifests.tables import Manifest, PartRecord, SplitResult
 from tasks.parts import fetch_file, index_part, list_files
 from tasks.rows import read_items, read_rows
@@ -199,6 +203,7 @@ class _Preparation:
         self._settings = settings
         self._reporter = reporter
         self._decoder = choose_decoder(settings.decoder)
+        self._started = time.monotonic()
         self._stop = threading.Event()
         self._work = settings.out / "work"
         self._library_staging = self._work / "library"
@@ -552,7 +557,7 @@ class _Preparation:
         )
         snapshot = publish_snapshot(
             self._settings.out, quote(manifest), quote([s.result for s in states]), self._work / "shards",
-            quote(provenance),
+            quote(provenance), quote(self._record(manifest)), self._reporter.say,
         )  # fmt: skip
         if manifest.fallbacks:
             count = sum(manifest.fallbacks.values())
@@ -562,6 +567,27 @@ class _Preparation:
                 f"{len(self._failed_parts)} part(s) failed, the rest is published: {self._failed_parts[0]}"
             )
         return summary(snapshot, manifest, self._reporter, self._meter.peak_bytes)
+
+    def _record(self, manifest: Manifest) -> RunRecord:
+        """The numbers of this run for the page: bytes of decoded clips are those of their frames in the shards."""
+        return RunRecord(
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self._started, 2),
+            cores=os.cpu_count() or 1,
+            workers=self._settings.workers,
+            stages={
+                name: {
+                    "done": stage.done,
+                    "unit": stage.unit,
+                    "bytes": stage.done if stage.unit == "bytes" else manifest.counts["shard_bytes"],
+                    "seconds": round(stage.seconds(), 2),
+                }
+                for name, stage in self._reporter.stages.items()
+            },
+            decoded_clips=self._reporter.num_decoded,
+            clips_gone_to_cpu=dict(sorted(manifest.fallbacks.items())),
+            peak_disk_bytes=self._meter.peak_bytes,
+        )
 
     def _removed_parts(self, states: list[_SplitState]) -> list[str]:
         """Parts of the last snapshot that the source no longer has, unless their bytes go by another name."""
@@ -589,6 +615,7 @@ def summary(snapshot: Path, manifest: Manifest, reporter: Reporter, peak_disk_by
     """Totals of a run: counts, rejects and clips that went to the CPU by reason, seconds by stage, the output."""
     return {
         "snapshot": str(snapshot),
+        **({"page": str(page)} if (page := snapshot / PAGE).is_file() else {}),
         **manifest.counts,
         "rejects": dict(sorted(manifest.reasons.items())),
         "warnings": [f"{word}: {what}" for word, what in manifest.warnings],

@@ -5,6 +5,7 @@
                        train/*.tar     hard links to the shards; beside them the indexes of other loaders
                        manifests/*.parquet
                        README.md       the data card
+                       report.html     the page, and run.json, the numbers of the run: these two are not hashed
     OUT/work/                          downloads, receipts; no trainer reads it
 
 The id is made of the contents, so that the same contents are published once.
@@ -17,7 +18,7 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clipshards import __version__
+from clipshards.errors import ClipshardsError
+from clipshards.report import PAGE, RUN, write_page
 from clipshards.schema import SCHEMA_VERSION, TABLES
 from clipshards.shards import ShardInfo
 from manifests.card import data_card, quarantine_page
@@ -42,6 +45,8 @@ _FEW_VALUES = [
 _LONG_TEXTS = ("question", "options", "response", "target", "turns", "gt_events", "extra", "detail")
 """Columns of which nobody asks for the least and the greatest value."""
 _IN_ORDER_OF_FILES = ("examples", "questions", "bench")
+_NO_PAGE = (ClipshardsError, ImportError, OSError, MemoryError, ValueError, TypeError, LookupError, ArithmeticError)
+"""What odd data or a poor machine can do to the making of a page: no reason to lose the data."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,27 @@ class Provenance:
     """The other options of the run, as `prepare` takes them: a refresh asks for the same."""
     inputs: Mapping[str, Mapping[str, Any]]
     """The files of the source that were used: path → size_bytes and hash (sha256, or git's sha1)."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What differs between two runs that make the same snapshot."""
+
+    finished: str
+    """UTC, ISO 8601."""
+    seconds: float
+    """From the start of the run until the snapshot was written."""
+    cores: int
+    workers: int
+    """Decoder processes."""
+    stages: Mapping[str, Mapping[str, Any]]
+    """By name: done, its unit, bytes and seconds from the first to the last piece of work."""
+    decoded_clips: int
+    """The others were there already."""
+    clips_gone_to_cpu: Mapping[str, int]
+    """By kind of reason."""
+    peak_disk_bytes: int
+    """Of working files."""
 
 
 def write_tables(tables: Mapping[str, pa.Table], folder: Path) -> None:
@@ -121,9 +147,21 @@ def _cut(group: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
 
 
 def publish(
-    out: Path, manifest: Manifest, shards: Iterable[ShardInfo], shard_folder: Path, provenance: Provenance
+    out: Path,
+    manifest: Manifest,
+    shards: Iterable[ShardInfo],
+    shard_folder: Path,
+    provenance: Provenance,
+    *,
+    run: RunRecord | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Path:
-    """Make a snapshot of finished shards and tables and point `current` at it; returns its folder."""
+    """Make a snapshot of finished shards and tables and point `current` at it; returns its folder.
+
+    Args:
+        run: of the run that made it; None where nobody measured one.
+        say: takes a line for the user: that the page could not be made. The data is right without it.
+    """
     staging = out / "work" / "staging"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
@@ -159,9 +197,21 @@ def publish(
         _mend(snapshot, staging, files)
         shutil.rmtree(staging)
     else:
+        _add_page(staging, run, say)
         staging.rename(snapshot)
     _point_current_at(out, snapshot)
     return snapshot
+
+
+def _add_page(staging: Path, run: RunRecord | None, say: Callable[[str], None]) -> None:
+    """The page and the numbers that it shows of the run."""
+    try:
+        if run is not None:
+            (staging / RUN).write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
+        write_page(staging, staging / PAGE)
+    except _NO_PAGE as error:
+        what = f"{type(error).__name__}: {error}"
+        say(f"the page could not be made ({what}); all else is published: `clipshards report OUT` makes it")
 
 
 def _write_indexes(split: str, shards: Sequence[ShardInfo], staging: Path) -> list[Path]:

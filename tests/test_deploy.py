@@ -206,8 +206,11 @@ def _prepare_runs(site: Site, hub: FaultyHub) -> None:
     assert _num_rows(site, "clips") == 4
     artifacts = {artifact["key"]: artifact for artifact in site.api("artifacts/filter", limit=50)}
     assert artifacts.keys() == {
-        f"clipshards-{name}" for name in ("fetch", "index", "decode", "totals", "snapshot", "source")
+        f"clipshards-{name}"
+        for name in ("fetch", "index", "decode", "totals", "snapshot", "page", "frames", "source")
     }
+    assert artifacts["clipshards-page"]["data"].endswith("/report.html)")
+    assert artifacts["clipshards-frames"]["data"].startswith("data:image/jpeg;base64,")
     assert float(artifacts["clipshards-decode"]["data"]) == 100
     assert {"what": "clips", "amount": 4} in json.loads(artifacts["clipshards-totals"]["data"])
     assert hub.commit in artifacts["clipshards-source"]["data"]

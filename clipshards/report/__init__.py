@@ -7,6 +7,6 @@
 Reads manifests, dataset.json, run.json and shards of one snapshot. The other modules of the library do without.
 """
 
-from clipshards.report.page import PAGE, render, write_page
+from clipshards.report.page import PAGE, RUN, render, write_page
 
-__all__ = ["PAGE", "render", "write_page"]
+__all__ = ["PAGE", "RUN", "render", "write_page"]

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import simplejpeg
 
-from clipshards.errors import ClipshardsError
-from clipshards.images import decode_image, encode, resize
+from clipshards.errors import ClipshardsError, Rejected
+from clipshards.images import Rgb, decode_image, encode, resize
 from clipshards.reader import Sample, parse_sample
 from clipshards.score import TAGS
 
@@ -54,6 +54,9 @@ class Thumbnails:
     count: int
     width: int
     quality: int = 60
+
+
+_SHEET = Thumbnails(4, 160, 70)
 
 
 class Explorer:
@@ -158,6 +161,17 @@ class Explorer:
         }
         return example, videos
 
+    def contact_sheet(self) -> str:
+        """Six views spread over the examples, four frames of each in a row, as the data URI of one small JPEG."""
+        keys = self.table["view"].take(spread(self.table.num_rows, 6)).to_pylist()
+        rows = [
+            np.hstack([_small(frames[number], _SHEET.width) for number in spread(len(frames), _SHEET.count)])
+            for frames in (self._sample(key).frames for key in keys)
+        ]
+        width = max(row.shape[1] for row in rows)
+        padded = [np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in rows]
+        return _data_uri(encode(np.vstack(padded), _SHEET.quality))
+
     def _place(self, key: str) -> tuple[str, int, int]:
         number = pc.index(self._views["view"], key).as_py()
         shard, offset, length = (self._views[name][number].as_py() for name in self._views.column_names[1:])
@@ -190,7 +204,10 @@ def _video(sample: Sample, thumbnails: Thumbnails) -> Json:
         "height": text["height"],
         "width": text["width"],
         "seconds": [round(text["frame_seconds"][number], 3) for number in chosen],
-        "frames": [_data_uri(shrink(sample.frames[number], thumbnails)) for number in chosen],
+        "frames": [
+            _data_uri(encode(_small(sample.frames[number], thumbnails.width), thumbnails.quality))
+            for number in chosen
+        ],
     }
 
 
@@ -199,18 +216,16 @@ def spread(total: int, count: int) -> list[int]:
     return sorted({round(at) for at in np.linspace(0, total - 1, min(count, total))}) if total else []
 
 
-def shrink(encoded: bytes, thumbnails: Thumbnails) -> bytes:
-    """A stored frame as a small JPEG."""
-    width = thumbnails.width
+def _small(encoded: bytes, width: int) -> Rgb:
+    """A stored frame, `width` pixels wide."""
     if encoded.startswith(b"\xff\xd8"):
-        try:
+        try:  # libjpeg scales on the way, which takes a third of the time
             rgb = simplejpeg.decode_jpeg(encoded, colorspace="RGB", min_width=width, min_height=1)
         except ValueError as error:
-            raise ClipshardsError(f"a frame is damaged ({error}): run `clipshards verify OUT --repair`") from None
+            raise Rejected("decode-errors", f"a JPEG of {len(encoded)} bytes: {error}") from None
     else:
         rgb = decode_image(encoded)
-    height = max(1, round(rgb.shape[0] * width / rgb.shape[1]))
-    return encode(resize(rgb, height, width), thumbnails.quality)
+    return resize(rgb, max(1, round(rgb.shape[0] * width / rgb.shape[1])), width)
 
 
 def _data_uri(jpeg: bytes) -> str:
