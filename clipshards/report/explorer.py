@@ -32,6 +32,7 @@ import simplejpeg
 from clipshards.errors import ClipshardsError, Rejected
 from clipshards.images import Rgb, decode_image, encode, resize
 from clipshards.reader import Sample, parse_sample
+from clipshards.report.facts import rank
 from clipshards.score import TAGS
 
 FIELDS = ("kind", "source", "category", "difficulty")
@@ -93,7 +94,8 @@ class Explorer:
         choices = {}
         for name in FIELDS:
             counts = [(row["values"], row["counts"]) for row in pc.value_counts(self.table[name]).to_pylist()]
-            choices[name] = sorted(sorted(counts, key=lambda entry: -entry[1])[:MAX_CHOICES])
+            frequent = sorted(counts, key=lambda entry: -entry[1])[:MAX_CHOICES]
+            choices[name] = sorted(frequent, key=lambda entry: rank(entry[0]))
         return choices
 
     def find(self, wanted: Mapping[str, str]) -> list[int]:

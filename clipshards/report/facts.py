@@ -20,6 +20,9 @@ NO_NAME = "(none)"
 MAX_GROUPS = 24
 """Most bars of a picture; the rest is one bar."""
 
+DIFFICULTIES = ("easy", "medium", "hard")
+"""In this order, before others by name."""
+
 _MEDIA = ("part", "member", "clip", "view")
 
 
@@ -145,9 +148,9 @@ def _groups(rows: pa.Table, field: str) -> list[Group]:
         others = f"{len(rest):,} others"
         is_rest = pc.is_in(names, pa.array(rest))
         table = table.set_column(3, "name", pc.if_else(is_rest, others, names))
-        ranked = [*sorted(ranked[:MAX_GROUPS]), others]
+        ranked = [*sorted(ranked[:MAX_GROUPS], key=rank), others]
     else:
-        ranked.sort()
+        ranked.sort(key=rank)
     counts = {
         (row["name"], row["is_item"]): row["is_item_count"]
         for row in table.group_by(["name", "is_item"]).aggregate([("is_item", "count")]).to_pylist()
@@ -164,6 +167,11 @@ def _groups(rows: pa.Table, field: str) -> list[Group]:
         )
         for name in ranked
     ]  # fmt: skip
+
+
+def rank(name: str) -> tuple[int, str]:
+    """For sorting the names of groups."""
+    return DIFFICULTIES.index(name) if name in DIFFICULTIES else len(DIFFICULTIES), name
 
 
 def _picture_sizes(views: pa.Table) -> list[tuple[str, int]]:

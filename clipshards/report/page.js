@@ -41,6 +41,10 @@ function eventWords(event) {
   return [event.kind, [who, event.target].filter(Boolean).join(" → ")].filter(Boolean).join(": ");
 }
 
+const inOrder = (events) => events
+  .filter((event) => event.start_seconds !== null)
+  .sort((one, two) => one.start_seconds - two.start_seconds);
+
 function marks(example) {
   const list = make("ul", "marks");
   const words = [example.category || "no category", example.kind, example.stage, example.source,
@@ -76,7 +80,7 @@ function strip(video, events, clipName) {
   const inner = make("div", "inner");
   const count = video.frames.length;
   inner.style.gridTemplateColumns = `repeat(${count}, minmax(6.5rem, 1fr))`;
-  const timed = events.filter((event) => event.start_seconds !== null);
+  const timed = inOrder(events);
   if (timed.length && count) inner.append(timeline(timed, video, count));
   video.frames.forEach((frame, number) => {
     const image = make("img");
@@ -98,7 +102,7 @@ function strip(video, events, clipName) {
 
 function eventList(example) {
   const box = make("div", "", make("h3", "", "Gaze and gestures"));
-  const timed = example.events.filter((event) => event.start_seconds !== null);
+  const timed = inOrder(example.events);
   const untimed = example.events.filter((event) => event.start_seconds === null);
   const add = (title, texts) => {
     if (!texts.length) return;
@@ -165,7 +169,7 @@ async function show() {
     page = {total: 0, trouble: `The server does not answer: ${error.message}`};
   }
   if (asked !== state.asked) return;  // a later choice is on its way
-  byId("total").textContent = `of ${page.total.toLocaleString("en")}`;
+  byId("total").textContent = `of ${page.total.toLocaleString("en")}${data.is_sample ? " in this file" : ""}`;
   byId("number").value = page.total ? state.offset + 1 : 0;
   byId("number").max = page.total;
   byId("previous").disabled = state.offset <= 0;

@@ -18,14 +18,12 @@ import pyarrow.compute as pc
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from clipshards.report.explorer import FIELDS, Explorer, Json, Thumbnails
+from clipshards.report import RUN
+from clipshards.report.explorer import Explorer, Json, Thumbnails
 from clipshards.report.facts import Facts, read_facts
 from clipshards.report.pictures import draw_pictures, size
 from clipshards.schema import REASONS, WARNINGS
 from clipshards.score import GROUPS
-
-PAGE, RUN = "report.html", "run.json"
-"""Names in a snapshot. Neither is among the files that dataset.json hashes: both hold the seconds of a run."""
 
 MAX_EXAMPLES_BYTES = 5_000_000
 """Of the examples in the file, which has to stay below 8 MB with the rest."""
@@ -47,17 +45,6 @@ _THUMBNAILS = [
     Thumbnails(3, 96, 50),
 ]
 """From few views to many."""
-
-
-def write_page(snapshot: Path, page: Path) -> None:
-    """Make the page of a snapshot and put it at `page`, whole or not at all.
-
-    Raises:
-        OSError: the snapshot cannot be read, or the page not written.
-    """
-    new = page.with_name(f"{page.name}.new")
-    new.write_text(render(snapshot), encoding="utf-8")
-    new.replace(page)
 
 
 def render(snapshot: Path) -> str:
@@ -97,8 +84,12 @@ def _thumbnails(explorer: Explorer, rows: list[int]) -> Thumbnails:
 
 def _render(snapshot: Path, explorer: Explorer, embedded: Json | None) -> str:
     choices = explorer.choices()
-    data = {"mode": "file" if embedded else "server", "fields": FIELDS, "choices": choices, **(embedded or {})}
     num_embedded = len(embedded["examples"]) if embedded else 0
+    data = {
+        "mode": "file" if embedded else "server",
+        "is_sample": 0 < num_embedded < explorer.table.num_rows,
+        **(embedded or {}),
+    }
     dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
     run = _read_run(snapshot)
     facts = read_facts(snapshot)

@@ -62,7 +62,7 @@ def _of_groups(field: str, groups: list[Group]) -> Picture:
     total = sum(group.examples + group.items for group in groups)
     largest = max(groups, key=lambda group: group.examples + group.items)
     share = (largest.examples + largest.items) / total
-    kinds = ", ".join(["training", *(["benchmark (lighter)"] if any(group.items for group in groups) else [])])
+    kinds = " Dimmer bars: items of the benchmark." if any(group.items for group in groups) else ""
     noun = f"{field if len(groups) == 1 else _plural(field)}"
     panels = [
         Panel("clips", [g.clips for g in groups], [f"{g.clips:,}" for g in groups]),
@@ -74,7 +74,7 @@ def _of_groups(field: str, groups: list[Group]) -> Picture:
     ]  # fmt: skip
     return Picture(
         title,
-        f"{len(groups)} {noun}; {largest.name} has most examples: {share:.0%}. Examples: {kinds}.",
+        f"{len(groups)} {noun}; {largest.name} has most examples: {share:.0%}.{kinds}",
         draw_bars([group.name for group in groups], panels),
         (field, "clips", "hours", "training examples", "benchmark items"),
         [(g.name, f"{g.clips:,}", f"{g.hours:,.2f}", f"{g.examples:,}", f"{g.items:,}") for g in groups],
