@@ -37,7 +37,7 @@ const sources = {
 const seconds = (value) => `${value.toFixed(value < 100 ? 1 : 0)} s`;
 
 function eventWords(event) {
-  const who = event.who.join(", ");
+  const who = event.who.filter((person) => person !== event.target).join(", ");
   return [event.kind, [who, event.target].filter(Boolean).join(" → ")].filter(Boolean).join(": ");
 }
 

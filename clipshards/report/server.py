@@ -79,7 +79,6 @@ class _Refusal(Exception):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
     server_version, sys_version = "clipshards", ""
     timeout = _SECONDS
 
@@ -97,7 +96,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_json(refusal.status, {"error": str(refusal)})
 
     def _refuse_method(self) -> None:
-        self.close_connection = True  # a body would be read as the next request
         self._answer_json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": f"{self.command} is not served, only GET"})
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse_method
