@@ -18,7 +18,7 @@ from clipshards.hub.server import HubServer
 from manifests.lock import hold_output
 
 CLIPSHARDS = Path(sys.executable).with_name("clipshards")
-COMMANDS = ("demo", "plan", "prepare", "refresh", "verify", "gc", "score", "doctor", "serve")
+COMMANDS = ("demo", "plan", "prepare", "refresh", "verify", "report", "gc", "score", "doctor", "serve")
 ROOT = Path(__file__).parents[1]
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from clipshards.tars import index_tar
 from manifests.card import quarantine_page
 from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
-from manifests.snapshot import Provenance, publish, write_table, write_tables
+from manifests.snapshot import Provenance, RunRecord, publish, write_table, write_tables
 from manifests.tables import Manifest, PartRecord, SplitResult, build_manifest, rows_by_clip
 
 PART = "train/part000.tar"
@@ -327,7 +328,7 @@ def test_snapshot_holds_what_it_says(
     snapshot = publish(tmp_path, manifest, shards, shard_folder, PROVENANCE)
     dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
     files = {path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()}
-    assert files == {*dataset["files"], "dataset.json"}
+    assert files == {*dataset["files"], "dataset.json", "report.html"}
     for name, told in dataset["files"].items():
         content = (snapshot / name).read_bytes()
         assert told == {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -356,6 +357,42 @@ def test_current_is_a_relative_link_to_the_newest(
     assert current_snapshot(tmp_path / "moved") == (tmp_path / "moved" / "snapshots" / second.name).resolve()
     older = tmp_path / "moved" / "snapshots" / first.name
     assert current_snapshot(older) == older.resolve()
+
+
+def test_a_snapshot_that_is_there_keeps_its_page_and_numbers(
+    result: tuple[SplitResult, list[Reject], Path], manifest: Manifest, tmp_path: Path
+) -> None:
+    shards, shard_folder = _shards_of(result)
+    run = RunRecord("2026-01-01T00:00:00+00:00", 1.5, 4, 2, {}, 3, {}, 1000)
+    snapshot = publish(tmp_path, manifest, shards, shard_folder, PROVENANCE, run=run)
+    before = {name: (snapshot / name).read_bytes() for name in ("report.html", "run.json", "dataset.json")}
+    assert json.loads(before["run.json"])["workers"] == 2
+    assert b"on 4 cores" in before["report.html"]
+    failed = manifest.counts["rejected_clips"]
+    assert (
+        f"{failed} of {failed + manifest.counts['clips_with_views']} clips failed".encode() in before["report.html"]
+    )
+    assert sum(map(int, re.findall(rb"<strong>(\d+) \xc3\x97 ", before["report.html"]))) == failed
+    other = replace(run, workers=9)
+    assert publish(tmp_path, manifest, shards, shard_folder, PROVENANCE, run=other) == snapshot
+    assert {name: (snapshot / name).read_bytes() for name in before} == before
+
+
+def test_a_page_that_cannot_be_made_costs_nothing_else(
+    result: tuple[SplitResult, list[Reject], Path],
+    manifest: Manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shards, shard_folder = _shards_of(result)
+    with_page = publish(tmp_path / "1", manifest, shards, shard_folder, PROVENANCE)
+    monkeypatch.setitem(sys.modules, "clipshards.report.page", None)  # as where matplotlib is not installed
+    said: list[str] = []
+    without = publish(tmp_path / "2", manifest, shards, shard_folder, PROVENANCE, say=said.append)
+    assert len(said) == 1 and "clipshards.report.page" in said[0] and "`clipshards report OUT` makes it" in said[0]
+    assert not list(without.glob("report.html*"))
+    assert without.name == with_page.name and current_snapshot(tmp_path / "2") == without.resolve()
+    assert (without / "dataset.json").read_bytes() == (with_page / "dataset.json").read_bytes()
 
 
 def test_killed_publication_leaves_the_old_snapshot_current(

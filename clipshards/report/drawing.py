@@ -22,6 +22,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 WIDTH = 360
 _POINTS = 72.0
@@ -100,7 +101,7 @@ def draw_histogram(counts: npt.NDArray[np.int64], edges: npt.NDArray[np.float64]
     axes.set_ylim(0, max(1, counts.max()) * 1.02)
     for at in _ticks(edges[0], edges[-1], 5):
         _text(axes, at, 0, f"{at:g}", up=-6, ha="center", va="top", color=_MUTED)
-    for at in _ticks(0, axes.get_ylim()[1], 3):
+    for at in _ticks(0, axes.get_ylim()[1], 3, integer=True):
         axes.axhline(at, color=_LINE, linewidth=1, zorder=0, clip_on=False)
         _text(axes, edges[0], at, f"{at:,.0f}", offset=-6, ha="right", va="center", color=_MUTED)
     _text(axes, edges[-1], 0, unit, up=-20, ha="right", va="top", color=_MUTED)
@@ -142,10 +143,8 @@ def _text(axes: Axes, x: float, y: float, text: str, *, offset: float = 0, up: f
     )
 
 
-def _ticks(start: float, end: float, count: int) -> list[float]:
-    from matplotlib.ticker import MaxNLocator
-
-    found = MaxNLocator(count, integer=end - start >= count).tick_values(start, end)
+def _ticks(start: float, end: float, count: int, *, integer: bool = False) -> list[float]:
+    found = MaxNLocator(count, integer=integer).tick_values(start, end)
     return [float(at) for at in found if start <= at <= end]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ NO_NAME = "(none)"
 
 MAX_GROUPS = 24
 """Most bars of a picture; the rest is one bar."""
+
+MIN_ANSWERS = 20
+"""Fewer say nothing of their balance."""
 
 DIFFICULTIES = ("easy", "medium", "hard")
 """In this order, before others by name."""
@@ -81,6 +85,7 @@ class Facts:
 
 def read_facts(snapshot: Path) -> Facts:
     """Read the tables of a snapshot and count."""
+    counts = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))["counts"]
     clips = _read(snapshot, "clips", ["split", "clip", "status", "duration_seconds", "size_bytes"])
     views = _read(snapshot, "views", ["num_frames", "height", "width"])
     asked = ["split", "clip", "source", "difficulty", "format"]
@@ -105,7 +110,7 @@ def read_facts(snapshot: Path) -> Facts:
         reasons=_reasons(quarantine),
         quarantine=ordered,
         num_causes=num_causes,
-        failed_clips=_failed_clips(quarantine),
+        failed_clips=_failed_clips(quarantine, counts["rejected_clips"]),
     )
 
 
@@ -206,8 +211,9 @@ def describe_balance(balance: Balance) -> str:
 
     A letter stands out when it is off by more than three standard errors of chance and by more than two points.
     """
-    if not balance.total:
-        return "No multiple-choice answers."
+    if balance.total < MIN_ANSWERS:
+        few = f"{balance.total} answers are too few to tell whether they are balanced."
+        return few if balance.total else "No multiple-choice answers."
     worst, most = "", 0.0
     for letter, count, expected in zip(balance.letters, balance.counts, balance.expected, strict=True):
         share = expected / balance.total
@@ -234,13 +240,13 @@ def _reasons(quarantine: pa.Table) -> list[tuple[str, int, int, int]]:
     return [(reason, *counts) for reason, counts in ranked]  # type: ignore[misc]
 
 
-def _failed_clips(quarantine: pa.Table) -> list[tuple[str, int]]:
-    """Clips that gave no frames, as `counts.rejected_clips` counts them: those that are missing were never seen."""
-    is_clip = pc.or_(pc.equal(quarantine["kind"], "clip"), pc.equal(quarantine["reason"], "clip-missing"))
-    lost = quarantine.filter(pc.and_(is_clip, pc.is_valid(quarantine["clip"])))
-    counted = lost.group_by("reason").aggregate([("clip", "count_distinct")]).to_pylist()
-    ranked = [(row["reason"], row["clip_count_distinct"]) for row in counted]
-    return sorted(ranked, key=lambda entry: (-entry[1], entry[0]))
+def _failed_clips(quarantine: pa.Table, num_failed: int) -> list[tuple[str, int]]:
+    """Clips that gave no frames; those that are not of a kind of their own were named by rows and never seen."""
+    lost = quarantine.filter(pc.equal(quarantine["kind"], "clip"))
+    counts = [(row["values"], row["counts"]) for row in pc.value_counts(lost["reason"]).to_pylist()]
+    if (missing := num_failed - lost.num_rows) > 0:
+        counts.append(("clip-missing", missing))
+    return sorted(counts, key=lambda entry: (-entry[1], entry[0]))
 
 
 def _causes_first(quarantine: pa.Table) -> tuple[pa.Table, int]:

@@ -35,8 +35,8 @@ def draw_pictures(facts: Facts, stages: Mapping[str, Mapping[str, Any]]) -> list
         stages: of the run that made it: name → done, unit and seconds.
     """
     return [
-        *(_of_groups(field, groups) for field, groups in facts.groups.items()),
         *(_of_balance(name, balance) for name, balance in facts.balances.items()),
+        *(_of_groups(field, groups) for field, groups in facts.groups.items()),
         _of_lengths(facts.clip_seconds),
         _histogram("Frames a view", facts.frames, "stored frames", "views", one_of="view"),
         _histogram("Sizes of the clips", facts.clip_bytes / 1e6, "MB", "clips", one_of="clip"),
@@ -64,9 +64,11 @@ def _of_groups(field: str, groups: list[Group]) -> Picture:
     share = (largest.examples + largest.items) / total
     kinds = " Dimmer bars: items of the benchmark." if any(group.items for group in groups) else ""
     noun = f"{field if len(groups) == 1 else _plural(field)}"
+    unit, factor = ("hours", 1) if max(group.hours for group in groups) >= 1 else ("minutes", 60)
+    times = [factor * group.hours for group in groups]
     panels = [
         Panel("clips", [g.clips for g in groups], [f"{g.clips:,}" for g in groups]),
-        Panel("hours", [g.hours for g in groups], [_hours(g.hours) for g in groups]),
+        Panel(unit, times, [_short_time(time) for time in times]),
         Panel(
             "examples", [g.examples for g in groups], [f"{g.examples + g.items:,}" for g in groups],
             more=[g.items for g in groups],
@@ -76,8 +78,11 @@ def _of_groups(field: str, groups: list[Group]) -> Picture:
         title,
         f"{len(groups)} {noun}; {largest.name} has most examples: {share:.0%}.{kinds}",
         draw_bars([group.name for group in groups], panels),
-        (field, "clips", "hours", "training examples", "benchmark items"),
-        [(g.name, f"{g.clips:,}", f"{g.hours:,.2f}", f"{g.examples:,}", f"{g.items:,}") for g in groups],
+        (field, "clips", unit, "training examples", "benchmark items"),
+        [
+            (g.name, f"{g.clips:,}", f"{time:,.1f}", f"{g.examples:,}", f"{g.items:,}")
+            for g, time in zip(groups, times, strict=True)
+        ],
     )
 
 
@@ -85,8 +90,8 @@ def _plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
-def _hours(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
+def _short_time(time: float) -> str:
+    return f"{time:,.0f}" if time >= 100 else f"{time:.1f}"
 
 
 def _of_balance(name: str, balance: Balance) -> Picture:
