@@ -26,9 +26,9 @@ from markupsafe import escape
 
 from clipshards.report import PAGE, RUN
 from clipshards.report.drawing import Panel, draw_bars
-from clipshards.report.explorer import FIELDS, Explorer, Thumbnails
+from clipshards.report.explorer import FIELDS, Explorer, Thumbnails, read_events, to_json
 from clipshards.report.facts import MAX_GROUPS, Facts, count_letters, describe_balance, read_facts
-from clipshards.report.page import MAX_QUARANTINE_ROWS, MIN_EXAMPLES, render, to_json
+from clipshards.report.page import MAX_QUARANTINE_ROWS, MIN_EXAMPLES, render
 from clipshards.report.server import MAX_LIMIT, PageServer
 from clipshards.schema import REASONS, TABLES
 from clipshards.verify import read_frames, verify_snapshot
@@ -182,14 +182,12 @@ def test_an_example_says_what_its_row_says(explorer: Explorer, demo_snapshot: Pa
     assert example["from"]["part"] == view["part"]
 
 
-def test_events_without_times_and_odd_fields(demo_snapshot: Path) -> None:
-    from clipshards.report.explorer import _events
-
+def test_events_without_times_and_odd_fields() -> None:
     def event(**fields: Any) -> dict[str, Any]:
         return {"source": "gaze", "persons": None, "extra": json.dumps(fields) if fields else None}
 
     odd = [event(), event(start_seconds="1", end_seconds=True), event(start_seconds=2.0, end_seconds=1.0, target=7)]
-    plain, texts, reversed_span = _events(odd)
+    plain, texts, reversed_span = read_events(odd)
     assert plain == {"kind": "gaze", "who": [], "start_seconds": None, "end_seconds": None, "target": ""}
     assert texts == plain
     assert (reversed_span["start_seconds"], reversed_span["end_seconds"]) == (2.0, None)
@@ -205,9 +203,13 @@ def test_a_damaged_shard_costs_its_examples_only(demo_snapshot: Path, tmp_path: 
     for place in range(len(whole) // 2, len(whole) - 10, 100):
         whole[place : place + 8] = b"\xff\xd8\xff\xd9\0\0\0\0"
     shards[2].write_bytes(whole)
+    whole = bytearray(shards[3].read_bytes())
+    whole[600:700] = b"\xff" * 100  # in the JSON of its first sample
+    shards[3].write_bytes(whole)
     explorer = Explorer(copy)
     shown = explorer.show(range(explorer.table.num_rows), SMALL)["examples"]
     troubles = {example["trouble"] for example in shown if "trouble" in example}
+    assert any("is damaged" in trouble for trouble in troubles)
     assert any("No such file" in trouble for trouble in troubles)
     assert any("run `clipshards verify OUT --repair`" in trouble for trouble in troubles)
     assert len(troubles) < len(shown) // 2
@@ -260,7 +262,6 @@ def test_a_large_snapshot_has_a_small_page(demo_snapshot: Path, tmp_path: Path) 
     write_samples(copy, demo_snapshot, [row for row in sample if row["kind"] == "training"])
     started = time.perf_counter()
     page = render(copy)
-    print(time.perf_counter() - started, len(page.encode()))
     assert time.perf_counter() - started < 30, "seconds, on a machine that has other things to do"
     assert len(page.encode()) < MAX_BYTES
     embedded = embedded_in(page)
@@ -339,6 +340,16 @@ def embedded_in(page: str) -> dict[str, Any]:
     assert found
     data: dict[str, Any] = json.loads(found[1])
     return data
+
+
+def test_long_names_do_not_make_a_large_page(demo_snapshot: Path, tmp_path: Path) -> None:
+    copy = copy_tables(demo_snapshot, tmp_path)
+    long = pa.array([f"{number}{'<' * 10_000}" for number in range(175)])
+    for column in ("source", "category", "difficulty", "format"):
+        change(copy, "examples", column, long)
+    page = render(copy)
+    assert len(page.encode()) < MAX_BYTES
+    assert "rare combinations had no room here" in page
 
 
 # -- the command

@@ -6,7 +6,7 @@ An example is a dict ready for JSON:
     events   [{kind, who, start_seconds, end_seconds, target}]   seconds of the clip, null where none are given
     said     gaze and gesture tags of the answer, which have no times
     views    keys of its videos, num_views with those that are not shown
-    from     {part, member, offset_bytes, shard, shard_offset_bytes, commit}
+    from     {part, clip, offset_bytes, shard, shard_offset_bytes, commit}
     trouble  in place of what the sample says: why it cannot be shown
 
 and a video, which examples share, {clip start_seconds end_seconds num_frames height width seconds frames}: seconds
@@ -42,8 +42,8 @@ KINDS = ("training", "benchmark")
 MAX_TEXT = 12_000
 """Characters of a text that are shown."""
 MAX_EVENTS, MAX_VIDEOS = 200, 4
-MAX_CHOICES = 200
-"""Values of a field that can be chosen."""
+MAX_CHOICES, MAX_CHOICE = 200, 100
+"""Values of a field that can be chosen, and their characters."""
 
 Json = dict[str, Any]
 
@@ -75,26 +75,25 @@ class Explorer:
     def _rows(self) -> pa.Table:
         both = ["split", "file", "line", "id", "source", "difficulty", "format", "question_id", "view"]
         examples = self._read("examples", [*both, "category", "stage", "more_views", "gt_events"])
-        bench = self._read("bench", [*both, "category_canonical"])
-        has_events = pc.greater(pc.fill_null(pc.list_value_length(examples["gt_events"]), 0), 0)
-        examples = examples.drop_columns(["gt_events"]).append_column("has_events", has_events)
-        bench = bench.rename_columns([*both, "category"])
+        bench = self._read("bench", [*both, "category_canonical"]).rename_columns([*both, "category"])
+        num_events = pc.fill_null(pc.list_value_length(examples["gt_events"]), 0)
+        examples = examples.drop_columns(["gt_events"]).append_column("no_events", pc.equal(num_events, 0))
         table = pa.concat_tables([examples, bench], promote_options="default")
         is_item = pa.array(np.arange(table.num_rows) >= examples.num_rows)
         table = table.append_column("kind", pc.if_else(is_item, KINDS[1], KINDS[0]))
         for name in FIELDS:
             table = table.set_column(table.column_names.index(name), name, pc.fill_null(table[name], ""))
-        table = table.append_column("no_events", pc.invert(pc.fill_null(table["has_events"], False)))
         table = table.filter(pc.is_valid(table["view"]))
-        order = [(name, "ascending") for name in ("kind", "no_events", "file", "line")]
-        return table.take(pc.sort_indices(table, [("kind", "descending"), *order[1:]]))
+        order = [("kind", "descending"), *((name, "ascending") for name in ("no_events", "file", "line"))]
+        return table.take(pc.sort_indices(table, order))
 
     def choices(self) -> dict[str, list[tuple[str, int]]]:
         """By field its values with their numbers of examples, the most frequent `MAX_CHOICES`, sorted by name."""
         choices = {}
         for name in FIELDS:
             counts = [(row["values"], row["counts"]) for row in pc.value_counts(self.table[name]).to_pylist()]
-            frequent = sorted(counts, key=lambda entry: -entry[1])[:MAX_CHOICES]
+            short = [entry for entry in counts if len(entry[0]) <= MAX_CHOICE]
+            frequent = sorted(short, key=lambda entry: -entry[1])[:MAX_CHOICES]
             choices[name] = sorted(frequent, key=lambda entry: rank(entry[0]))
         return choices
 
@@ -118,9 +117,7 @@ class Explorer:
         numbered = self.table.select(list(FIELDS)).append_column("row", pa.array(np.arange(self.table.num_rows)))
         firsts = numbered.group_by(list(FIELDS)).aggregate([("row", "min")])["row_min"].to_pylist()
         others = np.setdiff1d(np.arange(self.table.num_rows), firsts)
-        wanted = max(0, min(least - len(firsts), len(others)))
-        spread = others[np.linspace(0, len(others) - 1, wanted).astype(int)] if wanted else others[:0]
-        return [*sorted(firsts), *spread.tolist()]
+        return [*sorted(firsts), *(int(others[at]) for at in spread(len(others), max(0, least - len(firsts))))]
 
     def show(self, numbers: Iterable[int], thumbnails: Thumbnails, most_bytes: int | None = None) -> Json:
         """The examples in these rows of the table, as many as fit, and their videos by the key of the view."""
@@ -129,7 +126,7 @@ class Explorer:
         num_bytes = 0
         for number in numbers:
             example, new = self._example(number, thumbnails, videos.keys())
-            num_bytes += len(json.dumps(example)) + len(json.dumps(new))
+            num_bytes += len(to_json(example)) + len(to_json(new))
             if most_bytes is not None and num_bytes > most_bytes:
                 break
             examples.append(example)
@@ -143,8 +140,8 @@ class Explorer:
         try:
             samples = [self._sample(key) for key in keys[:MAX_VIDEOS]]
             videos = {sample.key: _video(sample, thumbnails) for sample in samples if sample.key not in known}
-        except (ClipshardsError, OSError) as error:
-            return {**_named(row), "trouble": _reason(error)}, {}
+        except ClipshardsError as error:
+            return {**_named(row), "trouble": str(error)}, {}
         text = samples[0].text
         shard, offset_bytes, _ = self._place(row["view"])
         example = {
@@ -154,7 +151,7 @@ class Explorer:
             "num_views": len(keys),
             "from": {
                 "part": text["part"],
-                "member": text["clip"],
+                "clip": text["clip"],
                 "offset_bytes": text["member_offset_bytes"],
                 "shard": shard,
                 "shard_offset_bytes": offset_bytes,
@@ -181,18 +178,28 @@ class Explorer:
 
     def _sample(self, key: str) -> Sample:
         shard, offset_bytes, length_bytes = self._place(key)
-        with (self._snapshot / shard).open("rb", buffering=0) as file:
-            block = os.pread(file.fileno(), length_bytes, offset_bytes)
-        return parse_sample(block, key)
+        try:
+            with (self._snapshot / shard).open("rb", buffering=0) as file:
+                block = os.pread(file.fileno(), length_bytes, offset_bytes)
+        except OSError as error:
+            raise ClipshardsError(
+                f"{shard} cannot be read ({error.strerror}): run `clipshards verify OUT`"
+            ) from None
+        try:
+            return parse_sample(block, key)
+        except ValueError as error:  # of tar headers, JSON and msgpack
+            raise ClipshardsError(f"{shard} is damaged ({error}): run `clipshards verify OUT --repair`") from None
+
+
+def to_json(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it ends the element or starts another."""
+    text = json.dumps(value, separators=(",", ":"))  # ASCII: U+2028 and what is no text are escaped as well
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _named(row: Json) -> Json:
     names = ("id", "kind", "stage", "split", "source", "category", "difficulty", "format")
     return {name: _shown(row[name]) for name in names}
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, ClipshardsError) else f"its shard cannot be read ({error.strerror})"  # type: ignore[attr-defined]
 
 
 def _video(sample: Sample, thumbnails: Thumbnails) -> Json:
@@ -249,7 +256,7 @@ def _texts(sample: Sample, row: Json) -> Json:
         "answer": _shown(_answer(question) if question else None),
         "target": _shown(target),
         "response": _shown(question.get("response")) if question.get("response") != target else "",
-        "events": list(_events(events))[:MAX_EVENTS],
+        "events": list(read_events(events))[:MAX_EVENTS],
         "said": [_shown(text) for text in said[:MAX_EVENTS]],
     }
 
@@ -268,7 +275,8 @@ def _answer(question: Json) -> str | None:
     return named if answer and named.startswith(answer) else f"{answer} – {named}"
 
 
-def _events(stored: list[Json] | None) -> Iterator[Json]:
+def read_events(stored: list[Json] | None) -> Iterator[Json]:
+    """Events as they are shown: what is no time or no name is left out."""
     for event in stored or ():
         more = json.loads(event["extra"] or "{}")
         start, end = (_seconds(more.get(name)) for name in ("start_seconds", "end_seconds"))

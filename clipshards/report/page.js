@@ -140,7 +140,7 @@ function question(example) {
 
 function provenance(from) {
   const line = make("p", "from", "From ");
-  line.append(make("code", "", isolated(from.part)), ", member ", make("code", "", isolated(from.member)),
+  line.append(make("code", "", isolated(from.part)), ", clip ", make("code", "", isolated(from.clip)),
     ` at byte ${from.offset_bytes.toLocaleString("en")}, commit `, make("code", "", from.commit),
     "; stored in ", make("code", "", from.shard), ` at byte ${from.shard_offset_bytes.toLocaleString("en")}.`);
   return line;

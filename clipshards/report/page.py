@@ -19,13 +19,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from clipshards.report import RUN
-from clipshards.report.explorer import Explorer, Json, Thumbnails
+from clipshards.report.explorer import Explorer, Json, Thumbnails, to_json
 from clipshards.report.facts import Facts, read_facts
 from clipshards.report.pictures import draw_pictures, size
 from clipshards.schema import REASONS, WARNINGS
 from clipshards.score import GROUPS
 
-MAX_EXAMPLES_BYTES = 5_000_000
+MAX_EXAMPLES_BYTES = 4_500_000
 """Of the examples in the file, which has to stay below 8 MB with the rest."""
 MIN_EXAMPLES = 96
 """Examples in the file when there are so many and fewer combinations."""
@@ -33,7 +33,7 @@ MAX_EMBEDDED_PIXELS = 16_000_000
 """Of all frames in the file: a JPEG of that size and quality takes 0.15 to 0.25 bytes a pixel."""
 MAX_QUARANTINE_ROWS = 1000
 MAX_INPUTS = 500
-MAX_CELL = 240
+MAX_CELL = 160
 """Characters of a cell of the quarantine."""
 
 _FOLDER = Path(__file__).parent
@@ -67,12 +67,6 @@ def policy(*, served: bool) -> str:
         f"default-src 'none'; script-src {hashes[0]}; style-src {hashes[1]}; img-src data:; base-uri 'none'; "
         f"form-action 'none'{asks}"
     )
-
-
-def to_json(value: Any) -> str:
-    """JSON that may stand in a script element: nothing in it ends the element or starts another."""
-    text = json.dumps(value, separators=(",", ":"))  # ASCII: U+2028 and what is no text are escaped as well
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _thumbnails(explorer: Explorer, rows: list[int]) -> Thumbnails:

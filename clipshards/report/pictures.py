@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from clipshards.report.drawing import Panel, draw_bars, draw_histogram
+from clipshards.report.drawing import Panel, draw_bars, draw_histogram, shorten
 from clipshards.report.facts import Balance, Facts, Group, describe_balance
+
+MAX_NAME = 100
+"""Characters of a name in a table."""
 
 _BINS = 20
 
@@ -76,11 +79,11 @@ def _of_groups(field: str, groups: list[Group]) -> Picture:
     ]  # fmt: skip
     return Picture(
         title,
-        f"{len(groups)} {noun}; {largest.name} has most examples: {share:.0%}.{kinds}",
+        f"{len(groups)} {noun}; {shorten(largest.name, 40)} has most examples: {share:.0%}.{kinds}",
         draw_bars([group.name for group in groups], panels),
         (field, "clips", unit, "training examples", "benchmark items"),
         [
-            (g.name, f"{g.clips:,}", f"{time:,.1f}", f"{g.examples:,}", f"{g.items:,}")
+            (shorten(g.name, MAX_NAME), f"{g.clips:,}", f"{time:,.1f}", f"{g.examples:,}", f"{g.items:,}")
             for g, time in zip(groups, times, strict=True)
         ],
     )
