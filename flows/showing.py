@@ -6,10 +6,11 @@ import signal
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from clipshards.errors import UsageError
+from clipshards.errors import IncompleteError, UsageError
 from clipshards.output import current_snapshot
 from clipshards.reader import require_version
 from clipshards.report import PAGE, write_page
@@ -24,6 +25,7 @@ def find_page(out: Path, say: Callable[[str], None]) -> Path:
 
     Raises:
         UsageError: nothing is published in `out`, or by another version.
+        IncompleteError: the page cannot be made of what is there.
     """
     snapshot = current_snapshot(out)
     if (snapshot / PAGE).is_file():
@@ -31,12 +33,8 @@ def find_page(out: Path, say: Callable[[str], None]) -> Path:
     require_version(snapshot)
     work = out.absolute() / "work"
     page = (work if work.is_dir() else Path(tempfile.mkdtemp(prefix="clipshards-"))) / PAGE
-    try:
+    with _readable(out):
         write_page(snapshot, page)
-    except OSError as error:
-        raise UsageError(
-            f"the page cannot be made at {page} ({error.strerror}): run `clipshards verify {out}`"
-        ) from None
     say(f"{snapshot} has no page and is not changed: one was made")
     return page
 
@@ -57,7 +55,9 @@ def serve_page(out: Path, port: int, open_it: bool, as_json: bool) -> None:
 
     snapshot = current_snapshot(out)
     require_version(snapshot)
-    with PageServer(snapshot, port=port) as server:
+    with _readable(out):
+        page_server = PageServer(snapshot, port=port)
+    with page_server as server:
         print_place(server.url, as_json)
         if open_it:
             open_page(server.url)
@@ -71,3 +71,14 @@ def print_place(place: str, as_json: bool) -> None:
     else:
         print(place)
     sys.stdout.flush()
+
+
+@contextmanager
+def _readable(out: Path) -> Iterator[None]:
+    """A snapshot of which something is missing or damaged ends the command with a sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise IncompleteError(
+            f"the page cannot be made ({error}): run `clipshards verify {out} --repair`"
+        ) from None

@@ -386,7 +386,11 @@ def test_mistakes_of_report(demo_snapshot: Path, tmp_path: Path) -> None:
         port = server.url.split(":")[-1].strip("/")
         taken = call("report", demo_snapshot, "--serve", "--port", port)
     assert taken.returncode == 2 and "choose another --port" in taken.stderr
-    assert "Traceback" not in nothing.stderr + taken.stderr
+    copy_tables(demo_snapshot, tmp_path)
+    (tmp_path / "manifests/views.parquet").write_bytes(b"no table")
+    damaged = call("report", tmp_path)
+    assert damaged.returncode == 4 and "verify" in damaged.stderr
+    assert "Traceback" not in nothing.stderr + taken.stderr + damaged.stderr
 
 
 # -- the server

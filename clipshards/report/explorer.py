@@ -28,10 +28,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import simplejpeg
+from msgpack import UnpackException
 
 from clipshards.errors import ClipshardsError, Rejected
 from clipshards.images import Rgb, decode_image, encode, resize
-from clipshards.reader import Sample, parse_sample
+from clipshards.output import read_dataset
+from clipshards.reader import MEND, Sample, parse_sample
 from clipshards.report.facts import rank
 from clipshards.score import TAGS
 
@@ -65,7 +67,7 @@ class Explorer:
 
     def __init__(self, snapshot: Path) -> None:
         self._snapshot = snapshot
-        self._commit = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))["commit"]
+        self._commit = read_dataset(snapshot)["commit"]
         self._views = self._read("views", ["view", "shard", "offset_bytes", "length_bytes"])
         self.table = self._rows()
 
@@ -181,14 +183,11 @@ class Explorer:
         try:
             with (self._snapshot / shard).open("rb", buffering=0) as file:
                 block = os.pread(file.fileno(), length_bytes, offset_bytes)
-        except OSError as error:
-            raise ClipshardsError(
-                f"{shard} cannot be read ({error.strerror}): run `clipshards verify OUT`"
-            ) from None
-        try:
             return parse_sample(block, key)
-        except ValueError as error:  # of tar headers, JSON and msgpack
-            raise ClipshardsError(f"{shard} is damaged ({error}): run `clipshards verify OUT --repair`") from None
+        except OSError as error:  # whose own text names folders above the snapshot
+            raise ClipshardsError(f"{shard} cannot be read ({error.strerror}): {MEND}") from None
+        except (ValueError, KeyError, UnpackException) as error:
+            raise ClipshardsError(f"{shard} is damaged at {key} ({error}): {MEND}") from None
 
 
 def to_json(value: Any) -> str:

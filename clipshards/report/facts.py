@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from clipshards.output import read_dataset
 
 LETTERS = "ABCDEFGH"
 NO_NAME = "(none)"
@@ -85,7 +86,7 @@ class Facts:
 
 def read_facts(snapshot: Path) -> Facts:
     """Read the tables of a snapshot and count."""
-    counts = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))["counts"]
+    counts = read_dataset(snapshot)["counts"]
     clips = _read(snapshot, "clips", ["split", "clip", "status", "duration_seconds", "size_bytes"])
     views = _read(snapshot, "views", ["num_frames", "height", "width"])
     asked = ["split", "clip", "source", "difficulty", "format"]

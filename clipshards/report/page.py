@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from clipshards.output import read_dataset
 from clipshards.report import RUN
 from clipshards.report.explorer import Explorer, Json, Thumbnails, to_json
 from clipshards.report.facts import Facts, read_facts
@@ -84,7 +85,7 @@ def _render(snapshot: Path, explorer: Explorer, embedded: Json | None) -> str:
         "is_sample": 0 < num_embedded < explorer.table.num_rows,
         **(embedded or {}),
     }
-    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
+    dataset = read_dataset(snapshot)
     run = _read_run(snapshot)
     facts = read_facts(snapshot)
     return _template().render(
