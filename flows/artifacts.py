@@ -57,8 +57,8 @@ class ArtifactReporter(Reporter):
         create_link_artifact(snapshot.as_uri(), str(snapshot), key="clipshards-snapshot", description="Published")
         if page := totals.get("page"):
             create_link_artifact(Path(page).as_uri(), page, key="clipshards-page", description="To look at")
-        if (explorer := Explorer(snapshot)).table.num_rows:
-            create_image_artifact(explorer.contact_sheet(), key="clipshards-frames", description="Stored frames")
+        if sheet := Explorer(snapshot).contact_sheet():
+            create_image_artifact(sheet, key="clipshards-frames", description="Stored frames")
         if isinstance(source, HubSource):
             commit = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))["commit"]
             page = f"{source.base_url}/datasets/{source.repo}/tree/{commit}"

@@ -342,6 +342,19 @@ def embedded_in(page: str) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.parametrize("empty", [("examples",), ("bench",), ("examples", "bench", "questions"), tuple(TABLES)])
+def test_tables_without_rows(demo_snapshot: Path, tmp_path: Path, empty: tuple[str, ...]) -> None:
+    copy = copy_tables(demo_snapshot, tmp_path)
+    write_tables({name: TABLES[name].empty_table() for name in empty}, copy / "manifests")
+    page = render(copy)
+    has_examples = not {"examples", "bench"} <= set(empty)
+    assert ("There are no examples." in page) == (not has_examples)
+    assert bool(embedded_in(page)["examples"]) == has_examples
+    assert bool(Explorer(copy).contact_sheet()) == ("views" not in empty)
+    with PageServer(copy, port=0) as server:
+        assert (ask(server, "/api/examples")[2]["total"] > 0) == has_examples
+
+
 def test_long_names_do_not_make_a_large_page(demo_snapshot: Path, tmp_path: Path) -> None:
     copy = copy_tables(demo_snapshot, tmp_path)
     long = pa.array([f"{number}{'<' * 10_000}" for number in range(175)])

@@ -163,8 +163,10 @@ class Explorer:
         return example, videos
 
     def contact_sheet(self) -> str:
-        """Six views spread over the examples, four frames of each in a row, as the data URI of one small JPEG."""
-        keys = self.table["view"].take(spread(self.table.num_rows, 6)).to_pylist()
+        """Six views of all, four frames of each in a row, as the data URI of one small JPEG; "" without views."""
+        if not self._views.num_rows:
+            return ""
+        keys = [self._views["view"][number].as_py() for number in spread(self._views.num_rows, 6)]
         rows = [
             np.hstack([_small(frames[number], _SHEET.width) for number in spread(len(frames), _SHEET.count)])
             for frames in (self._sample(key).frames for key in keys)

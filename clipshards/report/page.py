@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -72,7 +73,7 @@ def policy(*, served: bool) -> str:
 
 def _thumbnails(explorer: Explorer, rows: list[int]) -> Thumbnails:
     """The largest that leave room for all views."""
-    num_views = len(pc.unique(explorer.table["view"].take(rows)))
+    num_views = len(pc.unique(explorer.table["view"].take(pa.array(rows, pa.int64()))))
     fitting = (some for some in _THUMBNAILS if num_views * some.count * some.width**2 < MAX_EMBEDDED_PIXELS)
     return next(fitting, _THUMBNAILS[-1])
 
