@@ -30,10 +30,11 @@ def main(root: Path, out: Path) -> None:
         page = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme="light")
         page.goto((current_snapshot(out) / PAGE).as_uri())
         page.select_option("#choose-category", "=J3")
+        page.locator("#example li.strong", has_text="J3").wait_for()
         page.locator("#example summary").click()
-        box = page.locator("#example").bounding_box()
-        assert box
-        whole = {"x": 0, "y": 0, "width": WIDTH, "height": box["y"] + box["height"] + 24}
+        page.evaluate("Promise.all([...document.images].map((image) => image.decode()))")
+        bottom = page.evaluate("document.getElementById('example').getBoundingClientRect().bottom + scrollY")
+        whole = {"x": 0, "y": 0, "width": WIDTH, "height": bottom + 24}
         page.screenshot(path=target, full_page=True, clip=whole)
     step = 256 // LEVELS
     picture = cv2.imread(str(target)).astype(int)
