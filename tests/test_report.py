@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -368,8 +371,14 @@ def test_long_names_do_not_make_a_large_page(demo_snapshot: Path, tmp_path: Path
 # -- the command
 
 
-def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([CLIPSHARDS, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+def call(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CLIPSHARDS, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
 
 
 def test_report_finds_the_page(demo_snapshot: Path) -> None:
@@ -390,6 +399,28 @@ def test_report_makes_a_missing_page_elsewhere(demo_snapshot: Path, tmp_path: Pa
     page = Path(done.stdout.strip()).read_text(encoding="utf-8")
     assert "left no record" in page and "35 are here" in page
     assert not (snapshot / PAGE).exists()
+
+
+def test_report_opens_a_browser(demo_snapshot: Path, tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    assert call("report", demo_snapshot, "--open", BROWSER=f"{browser} %s").returncode == 0
+    assert (tmp_path / "opened").read_text().strip() == (demo_snapshot / PAGE).as_uri()
+    none = call("report", demo_snapshot, "--open", BROWSER="", PATH=str(tmp_path / "empty"))
+    assert none.returncode == 2 and f"open {(demo_snapshot / PAGE).as_uri()}" in none.stderr
+
+
+def test_report_serves_until_it_is_told_to_stop(demo_snapshot: Path) -> None:
+    command = [CLIPSHARDS, "report", demo_snapshot, "--serve", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        url = json.loads(run.stdout.readline())["page"]
+        with urllib.request.urlopen(f"{url}api/examples?category=J3", timeout=30) as answer:
+            assert json.load(answer)["total"] == 9
+        run.send_signal(signal.SIGTERM)
+        _, stderr = run.communicate(timeout=30)
+    assert run.returncode == 130 and "Traceback" not in stderr
 
 
 def test_mistakes_of_report(demo_snapshot: Path, tmp_path: Path) -> None:
