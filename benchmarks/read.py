@@ -263,6 +263,9 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "clipshards-read")
     arguments = parser.parse_args()
+    from flows.cli import quiet_prefect
+
+    quiet_prefect()
     use_one_thread()
     outs = {height: build(arguments.folder, height) for height in HEIGHTS}
     return report("read", [f for height, out in outs.items() for f in measure(out, height, arguments.repeats)])
