@@ -1,23 +1,39 @@
-"""How fast this machine turns a clip into stored frames: a made clip, the real path, all workers at once."""
+"""How fast this machine turns clips into stored frames, and what the frames take: the real path, all workers.
+
+`measure_speed` decodes a made clip, to compare machines; `measure_clips` decodes clips of a data set, to tell how
+long that one takes and how large it becomes.
+"""
 
 from __future__ import annotations
 
+import random
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import av
 import numpy as np
+import numpy.typing as npt
 
+from clipshards.decode.decoders import collect, open_clip
 from clipshards.decode.media import Extent
 from clipshards.decode.pool import WorkerPool
-from clipshards.errors import ClipshardsError
-from clipshards.plan import make_view
-from clipshards.rendering import ClipJob, ClipOutcome, rejected_clip, render_clip
-from clipshards.sampling import Profile
+from clipshards.decode.probe import ClipInfo
+from clipshards.errors import ClipshardsError, Rejected
+from clipshards.estimate import Amount
+from clipshards.images import encode, resize
+from clipshards.plan import View, make_view
+from clipshards.rendering import ClipJob, ClipOutcome, rejected_clip, render_clip, sample_view
+from clipshards.sampling import Profile, fit_to_grid
 
 CLIP_SECONDS, FPS, HEIGHT, WIDTH, QUALITY = 10, 30, 720, 1280, 95
+
+MAX_CLIPS = 512
+"""Clips of a split that are looked at for a plan, if the time suffices."""
+_FRAMES_OF_LOOK = 4
+_JOB_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -39,15 +55,32 @@ class Speed:
         return self.clips * CLIP_SECONDS / self.seconds
 
 
+@dataclass(frozen=True)
+class ClipLook:
+    """What the views of a clip come to."""
+
+    views: Mapping[str, Amount]
+    """By key."""
+    seconds: float = 0.0
+    """That one worker took for all of their frames, 0 when only a few were decoded."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Clips of a data set that were decoded, in whole or a few frames of them."""
+
+    views: Mapping[str, Amount] = field(default_factory=dict)
+    """By the key of the view; of one that is rejected nothing is stored."""
+    stored_frames_per_second: float = 0.0
+    """Of all workers together; 0 when nothing was decoded."""
+
+
 def measure_speed(profile: Profile, decoder: str, *, workers: int, clips_per_worker: int = 8) -> Speed:
     """Decode a 720p H.264 clip of ten seconds so often into JPEGs, after a round that starts the workers."""
     with tempfile.TemporaryDirectory() as name, WorkerPool(workers) as pool:
-        folder = Path(name)
-        clip = _make_clip(folder / "clip.mp4")
-        view = make_view(clip.name, None, None, None, profile)
+        job = made_job(profile, decoder, Path(name))
 
         def run(count: int) -> int:
-            job = ClipJob(clip.name, Extent(str(clip)), (view,), profile, QUALITY, folder, decoder=decoder)
             return sum(
                 _stored_frames(outcome, decoder) for outcome in pool.run(render_clip, [job] * count, _given_up)
             )
@@ -56,6 +89,91 @@ def measure_speed(profile: Profile, decoder: str, *, workers: int, clips_per_wor
         started = time.perf_counter()
         stored_frames = run(workers * clips_per_worker)
         return Speed(workers, workers * clips_per_worker, stored_frames, time.perf_counter() - started)
+
+
+def made_job(profile: Profile, decoder: str, folder: Path) -> ClipJob:
+    """All of a clip that is made here, for when there is no real one."""
+    clip = _make_clip(folder / "clip.mp4")
+    view = make_view(clip.name, None, None, None, profile)
+    return ClipJob(clip.name, Extent(str(clip)), (view,), profile, QUALITY, folder, decoder=decoder)
+
+
+def measure_clips(
+    jobs: Sequence[ClipJob], *, workers: int, look_seconds: float, render_seconds: float
+) -> Measurement:
+    """Look at clips in an order drawn by lot: first a few frames of each, then some of them whole.
+
+    Args:
+        jobs: clips with the views that are wanted of them; their folder is not used.
+        look_seconds, render_seconds: wall time after which no more of a kind is begun.
+    """
+    jobs = sorted(jobs, key=lambda job: job.clip)
+    random.Random(0).shuffle(jobs)
+    with tempfile.TemporaryDirectory() as name, WorkerPool(workers, job_seconds=_JOB_SECONDS) as pool:
+        here = [replace(job, folder=Path(name)) for job in jobs[:MAX_CLIPS]]
+        looks = [*_run(pool, look_at_clip, here, workers, look_seconds)]
+        whole = [look for look in _run(pool, render_whole, here, workers, render_seconds) if look.seconds]
+    views = {key: amount for look in [*looks, *whole] for key, amount in look.views.items()}
+    frames = sum(amount.frames for look in whole for amount in look.views.values())
+    seconds = sum(look.seconds for look in whole)
+    return Measurement(views, workers * frames / seconds if seconds else 0.0)
+
+
+def _run(
+    pool: WorkerPool, function: Callable[[ClipJob], ClipLook], jobs: Sequence[ClipJob], workers: int, seconds: float
+) -> Iterator[ClipLook]:
+    """Results of as many jobs as can be begun in that time, at least some for each worker."""
+    ends = time.monotonic() + seconds
+    for start in range(0, len(jobs), 2 * workers):
+        yield from pool.run(function, jobs[start : start + 2 * workers], lambda job, words: _look(job, {}))
+        if time.monotonic() > ends:
+            return
+
+
+def look_at_clip(job: ClipJob) -> ClipLook:
+    """How many frames the views of a clip have, and what they take by a few of them."""
+    try:
+        clip = open_clip(job.extent, job.decoder)
+        height, width = fit_to_grid(clip.info.height, clip.info.width, job.profile)
+        indices = {view.key: _indices(view, clip.info, job.profile) for view in job.views}
+        some = _spread(np.unique(np.concatenate([*indices.values()])), _FRAMES_OF_LOOK)
+        done = collect(clip, some, lambda rgb: len(encode(resize(rgb, height, width), job.quality)))
+    except Rejected:
+        return _look(job, {})
+    frame_bytes = sum(done.frames.values()) / max(1, len(done.frames))
+    failed = done.clip.failures.keys()
+    whole = {key: len(of_view) for key, of_view in indices.items() if not failed & set(of_view.tolist())}
+    return _look(job, {key: Amount(frames, frames * frame_bytes) for key, frames in whole.items()})
+
+
+def render_whole(job: ClipJob) -> ClipLook:
+    """What the views of a clip come to when a run prepares it, and how long that takes."""
+    started = time.perf_counter()
+    outcome = render_clip(job)
+    seconds = time.perf_counter() - started
+    views = {}
+    for view in outcome.views:
+        file = job.folder / f"{view.key}.mp"
+        views[view.key] = Amount(view.num_frames, file.stat().st_size)
+        file.unlink()
+    return _look(job, views, seconds)
+
+
+def _look(job: ClipJob, views: Mapping[str, Amount], seconds: float = 0.0) -> ClipLook:
+    return ClipLook({view.key: views.get(view.key, Amount()) for view in job.views}, seconds)
+
+
+def _indices(view: View, info: ClipInfo, profile: Profile) -> npt.NDArray[np.int64]:
+    try:
+        return sample_view(view, info, profile).indices
+    except Rejected:
+        return np.zeros(0, np.int64)
+
+
+def _spread(indices: npt.NDArray[np.int64], count: int) -> list[int]:
+    """At most `count` of them, evenly."""
+    places = (np.arange(count) + 0.5) / count * len(indices)
+    return sorted(set(indices[places.astype(int)].tolist())) if len(indices) else []
 
 
 def _stored_frames(outcome: ClipOutcome, decoder: str) -> int:

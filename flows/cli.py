@@ -74,6 +74,7 @@ TransportOption = Annotated[
         help="http: our own download, goes on where it broke off; xet: huggingface_hub's.",
     ),
 ]
+PlanJsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, totals last.")]
 
 
@@ -118,21 +119,41 @@ def demo(
 @app.command()
 def plan(
     source: Source,
-    out: Annotated[Path | None, typer.Argument(help="Output folder; its free space is looked at.")] = None,
+    out: Out,
     recipe: RecipeOption = "grasp",
     profile: ProfileOption = None,
     parts: PartsOption = "*",
-    as_json: JsonOption = False,
+    limit: LimitOption = None,
+    quality: QualityOption = "95",
+    decoder: DecoderOption = "auto",
+    workers: WorkersOption = None,
+    all_clips: AllClipsOption = False,
+    disk_budget: DiskBudgetOption = None,
+    as_json: PlanJsonOption = False,
 ) -> None:
-    """Say what would be fetched, decoded and written; nothing is done.
+    """Say what a run would fetch, decode and write, and how long that takes; nothing of it is done.
 
     Example: clipshards plan hf://datasets/interlive/GRASP OUT
     """
     with _errors_for_people():
         from flows.planning import plan_run
+        from flows.reporting import print_plan
+        from flows.settings import make_settings
 
-        totals = plan_run(source, out, recipe=recipe, profile=profile, parts=parts)
-        _finish(totals, as_json)
+        settings = make_settings(
+            source,
+            out,
+            recipe=recipe,
+            profile=profile,
+            parts=parts,
+            limit=limit,
+            quality=_parse_quality(quality),
+            decoder=decoder,
+            workers=workers,
+            all_clips=all_clips,
+            disk_budget=parse_bytes(disk_budget, "--disk-budget") if disk_budget else None,
+        )
+        print_plan(plan_run(settings), as_json)
 
 
 @app.command()
@@ -192,7 +213,7 @@ def refresh(
     Example: clipshards refresh OUT
     """
     with _errors_for_people():
-        from flows.planning import diff_of_source, plan_refresh
+        from flows.changes import diff_of_source, plan_refresh
 
         plan = plan_refresh(out)
         if plan.is_current:

@@ -1,127 +1,466 @@
-"""What a run or a refresh would do, from the listing and the rows alone. No Prefect: it answers in seconds."""
+"""What a run would do: from the listing, the rows, headers of parts, and some seconds of decoding. No Prefect.
+
+Of a folder every part is known. Of a Hub one part a split is looked into, by requests for ranges of it; parts that
+an earlier run indexed are known by their receipts. Nothing is written into the output.
+"""
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clipshards.annotations import read_questions
-from clipshards.examples import read_examples
-from clipshards.hub.fetch import fetch
-from clipshards.hub.listing import HubFile, Listing, hash_file, list_source, pin_commit
-from clipshards.hub.source import FolderSource, HubSource, parse_source
+from clipshards.annotations import QuestionBuilder, Questions, read_questions
+from clipshards.decode.choice import choose_decoder
+from clipshards.decode.media import Extent
+from clipshards.errors import SourceError, UsageError
+from clipshards.estimate import VIEW_BYTES, Amount, estimate, learn_rates, least_budget, part_working_bytes
+from clipshards.examples import Examples, read_examples
+from clipshards.hub.listing import HubFile, Listing, list_source
+from clipshards.hub.source import HubSource
 from clipshards.output import current_snapshot
-from clipshards.plan import plan_split, planned_bytes
-from clipshards.schema import SCHEMA_VERSION
-from clipshards.shards import made_with
-from flows.settings import Settings, make_settings
-from manifests.diff import Diff, diff_files
+from clipshards.plan import (
+    Assignment,
+    ShardPlan,
+    SplitPlan,
+    View,
+    assign_clips,
+    link_examples,
+    make_view,
+    plan_shards,
+    plan_split,
+    planned_bytes,
+    shard_bytes,
+)
+from clipshards.recipe import Split
+from clipshards.rendering import ClipJob
+from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, made_with
+from clipshards.speed import Measurement, made_job, measure_clips
+from clipshards.survey import Headers
+from clipshards.tars import TarMember
+from flows.changes import diff_of_listing
+from flows.looking import Access, Look
+from flows.settings import Settings
+from manifests.kept import KeptFrames, kept_frames
+from manifests.rows import RowsOfViews
+
+LOOK_SECONDS, RENDER_SECONDS = 6.0, 4.0
 
 
-def plan_run(source: str, out: Path | None, *, recipe: str, profile: str | None, parts: str) -> dict[str, Any]:
-    """Totals that a run would come to; frames of clips whose length no row gives are estimated.
+@dataclass(frozen=True)
+class Plan:
+    """What a run would come to; `estimated` names the numbers that were not counted."""
+
+    source: str
+    commit: str
+    access: Access
+    parts: int
+    source_bytes: int
+    """Of the parts and the files of rows."""
+    download_bytes: int
+    """0 for a folder."""
+    download_bytes_here: int
+    download_bytes_left: int
+    clips: int
+    examples: int
+    questions: int
+    bench_items: int
+    rejected_rows: int
+    views: int
+    frames: int
+    frames_left: int
+    output_bytes: int
+    output_bytes_left: int
+    shards: int
+    shards_left: int
+    disk_free_bytes: int
+    disk_needed_bytes: int
+    """Besides what is there already."""
+    disk_budget_bytes: int | None
+    disk_needed_bytes_with_budget: int | None
+    least_disk_budget_bytes: int
+    decoder: str
+    workers: int
+    measured_on: str
+    """Which clips the decoder was measured on, "" when nothing is left to decode."""
+    stored_frames_per_second: float
+    decode_hours: float
+    download_hours: float | None
+    """None: nothing was fetched that would tell."""
+    estimated: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What could not be looked at, and why."""
+    refresh: dict[str, Any] | None
+    """Files of the source that changed since the snapshot of the output; None when there is none."""
+
+
+def plan_run(settings: Settings) -> Plan:
+    """Look at the source and the output, and measure the decoder for some ten seconds.
 
     Raises:
-        UsageError, SourceError: as `prepare`.
+        UsageError, SourceError: as `prepare`, but not for a gated data set, of which the sizes are known.
     """
-    settings = make_settings(source, out or ".", recipe=recipe, profile=profile, parts=parts)
-    listing = list_source(settings.source)
+    decoder = choose_decoder(settings.decoder).decoder
+    listing = list_source(settings.source, commit=settings.commit, asks_for_file=False)
     with tempfile.TemporaryDirectory() as folder:
-        totals = [_plan_split(settings, listing, name, Path(folder)) for name in settings.recipe.splits]
-    summed = {name: sum(split[name] for split in totals) for name in totals[0]}
-    free_bytes = {"disk_free_bytes": shutil.disk_usage(_existing(out)).free} if out else {}
-    return {"source": settings.source.name, "commit": listing.commit or "a folder", **summed, **free_bytes}
+        look = Look(settings.source, listing, settings.out / "work", Path(folder))
+        is_open = look.access.state != "refused"
+        splits = [_open_split(settings, listing, look, name, is_open) for name in settings.recipe.splits]
+        if not any(split.files for split in splits):
+            raise SourceError(
+                f"{settings.source.name} holds no part that recipe {settings.recipe.name!r} and "
+                f"--parts {settings.parts!r} name: check both"
+            )
+        if is_open:
+            _find_what_is_there(settings, splits, decoder)
+        measured, measured_on = _measure(settings, look, splits, decoder, Path(folder))
+    return _sum_up(settings, listing, look, splits, decoder, measured, measured_on)
 
 
-def _plan_split(settings: Settings, listing: Listing, name: str, folder: Path) -> dict[str, int]:
-    source, recipe, split = settings.source, settings.recipe, settings.recipe.splits[name]
-    wanted = [file for file in listing.find(split.parts) if settings.wants(file.path)]
+@dataclass
+class _SplitLook:
+    """What is known of one split."""
+
+    split: Split
+    plan: SplitPlan
+    shard_bytes: int
+    files: list[HubFile]
+    row_files: list[HubFile]
+    examples: Examples = field(default_factory=Examples)
+    questions: Questions = field(default_factory=Questions)
+    items: Questions = field(default_factory=Questions)
+    num_items: float = 0.0
+    hashes: dict[str, str] = field(default_factory=dict)
+    """sha256 of the parts that an earlier run indexed."""
+    headers: dict[str, Headers] = field(default_factory=dict)
+    places: dict[str, tuple[str, TarMember]] = field(default_factory=dict)
+    """The clips that are wanted of the parts that were looked into: part and member of each."""
+    num_clips: float = 0.0
+    by_parts: bool = False
+    """The number of clips follows from the parts that were looked into, not from the rows."""
+    scale: float = 1.0
+    """How many times as much as `views` the split holds."""
+    stored: dict[str, Amount] = field(default_factory=dict)
+    """By the key of the view, what finished shards hold."""
+    kept: set[str] = field(default_factory=set)
+    """Keys of other views that need not be decoded: the snapshot has their frames."""
+    num_shards: int = 0
+    num_shards_there: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all members of all parts are."""
+        return all(file.path in self.headers and self.headers[file.path].is_complete for file in self.files)
+
+    @property
+    def views(self) -> list[View]:
+        """The views that the numbers rest on."""
+        clips = self.places if self.is_known or self.by_parts else self.plan.views
+        return [view for clip in clips for view in self.plan.views[clip]]
+
+
+def _open_split(settings: Settings, listing: Listing, look: Look, name: str, is_open: bool) -> _SplitLook:
+    split = settings.recipe.splits[name]
+    profile = settings.profile_of(split)
+    files = [file for file in listing.find(split.parts) if settings.wants(file.path)]
     question_files = listing.find(split.questions)
     example_files = [(stage, file) for stage, found in split.examples.items() for file in listing.find(found)]
-    paths = _on_disk(source, listing, [*question_files, *(file for _, file in example_files)], folder)
-    questions = read_questions([(file.path, paths[file.path]) for file in question_files], recipe, split)
+    row_files = [*question_files, *(file for _, file in example_files)]
+    if not is_open:
+        return _SplitLook(split, SplitPlan(name, profile), 1, files, row_files)
+    questions = read_questions([(file.path, look.rows(file)) for file in question_files], settings.recipe, split)
     examples = read_examples(
-        [(stage, file.path, paths[file.path]) for stage, file in example_files], split.clip_folder
+        [(stage, file.path, look.rows(file)) for stage, file in example_files], split.clip_folder
     )
-    profile = settings.profile_of(split)
-    plan = plan_split(name, profile, examples, questions.clips())
+    source = "bench" if split.item_folder else None
+    plan = plan_split(name, profile, examples, questions.clips(), source=source)
+    size_bytes = shard_bytes(planned_bytes(plan.views, profile))
+    known = _SplitLook(split, plan, size_bytes, files, row_files, examples, questions)
+    _look_into_parts(known, look)
+    _add_views(known, settings)
+    _place_clips(known, settings)
+    return known
+
+
+def _look_into_parts(split: _SplitLook, look: Look) -> None:
+    for file in split.files:
+        if receipt := look.receipt(file):
+            index = receipt.index
+            split.hashes[file.path] = receipt.sha256
+            split.headers[file.path] = Headers(index.members, file.size_bytes, True, receipt.texts)
+        elif headers := look.headers(file):
+            split.headers[file.path] = headers
+    if split.files and not split.headers:
+        typical = sorted(split.files, key=lambda file: file.size_bytes)[len(split.files) // 2]
+        if headers := look.first_headers(typical):
+            split.headers[typical.path] = headers
+
+
+def _add_views(split: _SplitLook, settings: Settings) -> None:
+    """Views of bench items, and with --all-clips of clips that no row names."""
+    views, profile, folder = split.plan.views, split.plan.profile, split.split.item_folder
+    if folder:
+        builder = QuestionBuilder(settings.recipe, split.split)
+        for part, headers in sorted(split.headers.items()):
+            for member, text in sorted(headers.texts.items()):
+                if member.startswith(folder):
+                    builder.add_item(part, member, text)
+        split.items = builder.finish()
+    for headers in split.headers.values() if settings.all_clips else ():
+        for member in headers.members:
+            if member.name not in views and not (folder and member.name.startswith(folder)):
+                views[member.name] = [make_view(member.name, None, None, None, profile)]
+    for clip in split.items.clips():
+        if clip not in views:
+            views[clip] = [make_view(clip, None, None, None, profile, "bench")]
+
+
+def _place_clips(split: _SplitLook, settings: Settings) -> None:
+    """Which clips are wanted of the parts that are known, and how many that makes of all."""
+    members = {part: headers.members for part, headers in split.headers.items()}
+    assignment = assign_clips(split.plan.views, members)
+    for part in sorted(members):
+        split.places |= dict(sorted((c, p) for c, p in assignment.places.items() if p[0] == part)[: settings.limit])
+    split.by_parts = bool(settings.selection()) or settings.all_clips or not split.plan.views
+    sampled = [file for file in split.files if file.path in split.headers]
+    clips, items = _expected(split, sampled)
+    part_bytes = sum(file.size_bytes for file in sampled)
+    factor = sum(file.size_bytes for file in split.files) / part_bytes if part_bytes else 1.0
+    split.num_items = items * factor
+    if split.is_known or not split.by_parts:
+        split.num_clips = len({view.clip for view in split.views})
+        return
+    named = len(split.places) / max(
+        1, sum(len(headers.members) - len(headers.texts) for headers in split.headers.values())
+    )
+    split.num_clips = clips * factor * named
+    if settings.limit:
+        split.num_clips = min(split.num_clips, settings.limit * len(split.files))
+    split.scale = split.num_clips / len(split.places) if split.places else 1.0
+
+
+def _expected(split: _SplitLook, files: list[HubFile]) -> tuple[float, float]:
+    """Clips and items of these parts."""
+    counts = [split.headers[file.path].expected(file.size_bytes) for file in files]
+    return sum(clips for clips, _ in counts), sum(items for _, items in counts) if split.split.item_folder else 0.0
+
+
+def _find_what_is_there(settings: Settings, splits: list[_SplitLook], decoder: str) -> None:
+    """Which views are in finished shards or in the snapshot, so that nothing has to be decoded for them."""
+    profiles = {split.plan.split: asdict(split.plan.profile) for split in splits}
+    kept = kept_frames(settings.out, made_with(settings.quality, decoder), profiles)
+    for split in splits:
+        rows = RowsOfViews(
+            split.plan, split.examples, split.questions, split.items, link_examples(split.examples, split.questions)
+        )
+        encoding = Encoding(split.plan.profile, settings.quality, decoder)
+        for file in split.files:
+            if file.path not in split.headers:
+                continue
+            mine = {clip: member for clip, (part, member) in split.places.items() if part == file.path}
+            plans = plan_shards(split.plan, file.path, mine, split.shard_bytes)
+            split.num_shards += len(plans)
+            if file.path in split.hashes:
+                _find_shards(settings, split, file, mine, plans, kept, encoding, rows)
+
+
+def _find_shards(
+    settings: Settings, split: _SplitLook, file: HubFile, mine: dict[str, TarMember], plans: list[ShardPlan],
+    kept: KeptFrames, encoding: Encoding, rows: RowsOfViews,
+) -> None:  # fmt: skip
+    work = settings.out / "work"
+    for plan in plans:
+        members = {clip: mine[clip] for clip in plan.views}
+        part = PartOnDisk(file.path, work / "downloads" / file.path, split.hashes[file.path], members)
+        if info := find_shard(plan, part, encoding, rows.of(plan.all_views()), work / "shards"):
+            split.num_shards_there += 1
+            split.stored |= _stored(plan, info)
+            continue
+        for clip, views in plan.views.items():
+            if kept.knows(clip, members[clip].sha256, views):
+                split.kept |= {view.key for view in views}
+
+
+def _stored(plan: ShardPlan, info: ShardInfo) -> dict[str, Amount]:
+    """What a finished shard holds; of a view that was rejected nothing."""
+    num_bytes = {place.key: place.mp_size_bytes for place in info.samples}
+    frames = {view.key: view.num_frames for outcome in info.outcomes for view in outcome.views}
+    return {view.key: Amount(frames.get(view.key, 0), num_bytes.get(view.key, 0)) for view in plan.all_views()}
+
+
+def _measure(
+    settings: Settings, look: Look, splits: list[_SplitLook], decoder: str, folder: Path
+) -> tuple[Measurement, str]:
+    """Frames, bytes and speed, from clips that are on disk or fetched, else from a made one."""
+    if all(view.key in split.stored for split in splits for view in split.views) and any(s.views for s in splits):
+        return Measurement(), ""
+    jobs = [job for split in splits for job in _jobs(settings, look, split, decoder)]
+    words = f"{len(jobs)} clips of the source" if jobs else "a made clip: none of the source could be had"
+    measured = measure_clips(
+        jobs or [made_job(splits[0].plan.profile, decoder, folder)] * settings.workers,
+        workers=settings.workers, look_seconds=LOOK_SECONDS, render_seconds=RENDER_SECONDS,
+    )  # fmt: skip
+    return measured, words
+
+
+def _jobs(settings: Settings, look: Look, split: _SplitLook, decoder: str) -> list[ClipJob]:
+    extents: dict[str, Extent] = {}
+    for file in split.files:
+        mine = _to_measure(split, file)
+        if path := look.on_disk(file):
+            extents |= {clip: Extent(str(path), m.offset_bytes, m.size_bytes) for clip, m in mine.items()}
+    if not extents and split.places:
+        file = next(file for file in split.files if _to_measure(split, file))
+        extents = look.fetch_clips(file, _to_measure(split, file))
+    return [
+        ClipJob(
+            clip, extent, tuple(split.plan.views[clip]), split.plan.profile, settings.quality, Path(), decoder=decoder
+        )
+        for clip, extent in extents.items()
+    ]  # fmt: skip
+
+
+def _to_measure(split: _SplitLook, file: HubFile) -> dict[str, TarMember]:
+    """Clips of a part that is known of which something is not in a finished shard."""
     return {
-        "parts": len(wanted),
-        "part_bytes": sum(file.size_bytes for file in wanted),
-        "clips": len(plan.views),
-        "questions": questions.table.num_rows,
-        "examples": examples.table.num_rows,
-        "bad_rows": len(questions.rejects) + len(examples.rejects),
-        "views": plan.num_views(),
-        "frames": sum(v.num_frames or profile.max_total // 2 for of_clip in plan.views.values() for v in of_clip),
-        "estimated_shard_bytes": planned_bytes(plan.views, profile),
+        clip: member
+        for clip, (part, member) in split.places.items()
+        if part == file.path and any(view.key not in split.stored for view in split.plan.views[clip])
     }
 
 
-def _on_disk(
-    source: HubSource | FolderSource, listing: Listing, files: Iterable[HubFile], folder: Path
-) -> dict[str, Path]:
-    if isinstance(source, FolderSource):
-        return {file.path: source.folder / file.path for file in files}
-    return {file.path: fetch(source, listing.commit, file, folder / file.path) for file in files}
+def _sum_up(
+    settings: Settings,
+    listing: Listing,
+    look: Look,
+    splits: list[_SplitLook],
+    decoder: str,
+    measured: Measurement,
+    measured_on: str,
+) -> Plan:
+    total, left = _amounts(splits, measured)
+    is_fetched = isinstance(settings.source, HubSource)
+    row_files = [file for split in splits for file in split.row_files]
+    files = [file for split in splits for file in split.files]
+    wanted = [*row_files, *files]
+    here = sum(map(look.bytes_here, wanted))
+    to_fetch = sum(file.size_bytes - look.bytes_here(file) for file in row_files)
+    to_fetch += sum(_left_of_part(look, split, file) for split in splits for file in split.files)
+    needs = [
+        [part_working_bytes(file.size_bytes, settings.quality, is_fetched=is_fetched) for file in split.files]
+        for split in splits
+    ]
+    least = max(
+        least_budget(of_split, together=bool(split.split.item_folder))
+        for split, of_split in zip(splits, needs, strict=True)
+    )
+    download_left = to_fetch if is_fetched else 0
+    shards, shards_left = _shards(splits, total, left)
+    budget, rate = settings.disk_budget, measured.stored_frames_per_second
+    network = look.download_bytes_per_second()
+    return Plan(
+        source=settings.source.name,
+        commit=listing.commit,
+        access=look.access,
+        parts=len(files),
+        source_bytes=sum(file.size_bytes for file in wanted),
+        download_bytes=sum(file.size_bytes for file in wanted) if is_fetched else 0,
+        download_bytes_here=here,
+        download_bytes_left=download_left,
+        clips=round(sum(split.num_clips for split in splits)),
+        examples=round(sum(_num_examples(split) for split in splits)),
+        questions=sum(split.questions.table.num_rows for split in splits),
+        bench_items=round(sum(split.num_items for split in splits)),
+        rejected_rows=sum(len(rows.rejects) for s in splits for rows in (s.questions, s.examples, s.items)),
+        views=round(sum(len(split.views) * split.scale for split in splits)),
+        frames=round(total.frames),
+        frames_left=round(left.frames),
+        output_bytes=round(total.num_bytes),
+        output_bytes_left=round(left.num_bytes),
+        shards=shards,
+        shards_left=shards_left,
+        disk_free_bytes=shutil.disk_usage(_existing(settings.out)).free,
+        disk_needed_bytes=round(download_left + left.num_bytes),
+        disk_budget_bytes=budget,
+        disk_needed_bytes_with_budget=None
+        if budget is None
+        else round(min(budget, download_left) + left.num_bytes),
+        least_disk_budget_bytes=least,
+        decoder=decoder,
+        workers=settings.workers,
+        measured_on=measured_on,
+        stored_frames_per_second=round(rate, 1),
+        decode_hours=round(left.frames / rate / 3600, 4) if rate else 0.0,
+        download_hours=round(download_left / network / 3600, 4) if network else None,
+        estimated=_estimated(splits),
+        notes=tuple(look.notes),
+        refresh=_refresh(settings, listing, look),
+    )
+
+
+def _amounts(splits: list[_SplitLook], measured: Measurement) -> tuple[Amount, Amount]:
+    """Frames and bytes of all shards, and of the shards and frames that are not there."""
+    total, left = Amount(), Amount()
+    for split in splits:
+        looked = {**measured.views, **split.stored}
+        rates = learn_rates(split.views, looked, split.plan.profile)
+        rows = sum(file.size_bytes for file in split.row_files) / max(1, len(split.views))
+        with_rows = Amount(0, VIEW_BYTES + rows)
+
+        def of(views: list[View]) -> Amount:
+            return estimate(views, looked, rates) + with_rows * len(views)  # noqa: B023  called at once
+
+        whole = of(split.views) * split.scale
+        total += whole
+        left += whole - of([view for view in split.views if view.key in split.stored])
+        left -= Amount(estimate([v for v in split.views if v.key in split.kept], looked, rates).frames)
+    return total, left
+
+
+def _shards(splits: list[_SplitLook], total: Amount, left: Amount) -> tuple[int, int]:
+    """How many there will be, and how many of these are not there: of parts that are not known by their share."""
+    num = there = 0
+    for split in splits:
+        known = sum(file.size_bytes for file in split.files if file.path in split.headers)
+        factor = sum(file.size_bytes for file in split.files) / known if known else 0.0
+        num += round(split.num_shards * factor)
+        there += split.num_shards_there
+    return num, num - there
+
+
+def _left_of_part(look: Look, split: _SplitLook, file: HubFile) -> int:
+    """Bytes of a part that must be fetched: none when all of its frames are there."""
+    keys = [v.key for clip, (part, _) in split.places.items() if part == file.path for v in split.plan.views[clip]]
+    is_done = file.path in split.hashes and all(key in split.stored or key in split.kept for key in keys)
+    return 0 if is_done else file.size_bytes - look.bytes_here(file)
+
+
+def _num_examples(split: _SplitLook) -> float:
+    if not split.by_parts:
+        return split.examples.table.num_rows
+    clips = split.places
+    return split.scale * sum(all(window.clip in clips for window in shown) for shown in split.examples.shown)
+
+
+def _estimated(splits: list[_SplitLook]) -> tuple[str, ...]:
+    names = ["output_bytes", "decode_hours"]
+    if not all(split.is_known for split in splits):
+        names += ["bench_items", "clips", "frames", "views", "shards"]
+    return tuple(names)
+
+
+def _refresh(settings: Settings, listing: Listing, look: Look) -> dict[str, Any] | None:
+    try:
+        snapshot = current_snapshot(settings.out)
+    except UsageError:
+        return None
+    diff = diff_of_listing(snapshot, settings, listing, look.hash_of)
+    return asdict(diff)
 
 
 def _existing(out: Path) -> Path:
     """The nearest folder above an output that is not made yet."""
-    return next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-
-
-@dataclass(frozen=True)
-class RefreshPlan:
-    """The present snapshot of an output and the present state of its source."""
-
-    snapshot: Path
-    source: str
-    commit: str
-    """Of the source now; "" for a folder."""
-    is_current: bool
-    """The snapshot was made of this commit, by this version: there is nothing to do."""
-    options: dict[str, Any]
-    """What `prepare` was asked for: a refresh asks for the same."""
-
-
-def plan_refresh(out: Path, *, endpoint: str | None = None) -> RefreshPlan:
-    """Look at the snapshot, and ask the Hub for its commit: one request.
-
-    Raises:
-        UsageError: nothing is published in `out`.
-        SourceError: the Hub does not answer, or refuses.
-    """
-    snapshot = current_snapshot(out)
-    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
-    source = parse_source(dataset["source"], endpoint=endpoint)
-    commit = pin_commit(source) if isinstance(source, HubSource) else ""
-    by_this_version = dataset["schema_version"] == SCHEMA_VERSION and dataset["made_with"] == made_with(
-        dataset["quality"], dataset["decoder"]
-    )
-    options = {**dataset["options"], **dataset["selection"], "quality": dataset["quality"]}
-    return RefreshPlan(
-        snapshot, dataset["source"], commit, by_this_version and commit == dataset["commit"], options
-    )
-
-
-def diff_of_source(plan: RefreshPlan, *, endpoint: str | None = None) -> Diff:
-    """What changed in the source since the snapshot; the files of a local folder are hashed for it."""
-    dataset = json.loads((plan.snapshot / "dataset.json").read_text(encoding="utf-8"))
-    settings = make_settings(plan.source, plan.snapshot, endpoint=endpoint, **plan.options)
-    listing = list_source(settings.source)
-    now = {}
-    for split in settings.recipe.splits.values():
-        patterns = [*split.questions, *(pattern for found in split.examples.values() for pattern in found)]
-        files = [*listing.find(patterns), *(f for f in listing.find(split.parts) if settings.wants(f.path))]
-        now |= {file.path: file.sha256 or file.git_sha1 or _hash(settings.source, file) for file in files}
-    return diff_files({path: file["hash"] for path, file in dataset["inputs"].items()}, now)
-
-
-def _hash(source: HubSource | FolderSource, file: HubFile) -> str:
-    return hash_file(source.folder / file.path) if isinstance(source, FolderSource) else ""
+    return next(folder for folder in (out, *out.parents) if folder.exists())

@@ -46,6 +46,7 @@ from clipshards.errors import (
     TooManyRejectsError,
     UsageError,
 )
+from clipshards.estimate import part_working_bytes
 from clipshards.hub.fetch import remove_download
 from clipshards.hub.listing import HubFile, Listing
 from clipshards.hub.source import HubSource
@@ -81,9 +82,6 @@ from tasks.parts import fetch_file, index_part, list_files
 from tasks.rows import read_items, read_rows
 from tasks.shards import shard_writer
 from tasks.snapshots import join_rows, publish_snapshot
-
-FRAMES_TO_CLIPS, LOSSLESS_FRAMES_TO_CLIPS = 0.9, 4.0
-"""Bytes of the stored frames by bytes of their clips: 0.8 and 3.6 were measured on GRASP's kinds of clips."""
 
 TASK_THREADS = 6
 """Downloads, indexes and shards at work at once; decoding is bounded by the pool."""
@@ -388,10 +386,9 @@ class _Preparation:
         return [], None
 
     def _part_bytes(self, state: _SplitState, file: HubFile) -> int:
-        """What a part takes of the disk until its shards are finished: itself, and frames that wait for them."""
-        downloaded = file.size_bytes if isinstance(self._settings.source, HubSource) else 0
-        ratio = FRAMES_TO_CLIPS if self._settings.quality is not None else LOSSLESS_FRAMES_TO_CLIPS
-        return downloaded + int(file.size_bytes * ratio)
+        """What a part takes of the disk while it is worked on."""
+        is_fetched = isinstance(self._settings.source, HubSource)
+        return part_working_bytes(file.size_bytes, self._settings.quality, is_fetched=is_fetched)
 
     def _wants_bytes(self, state: _SplitState, file: HubFile) -> bool:
         """Whether a part must be fetched: not when it was indexed before and nothing is to be decoded out of it."""

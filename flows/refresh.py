@@ -7,7 +7,7 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 
-from flows.planning import plan_refresh
+from flows.changes import plan_refresh
 from flows.prepare import prepare
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from flows.console import BarReporter, JsonReporter, PlainReporter, Reporter, size
+
+if TYPE_CHECKING:
+    from flows.planning import Plan
 
 
 def reporter_for(as_json: bool) -> Reporter:
@@ -28,6 +32,13 @@ def print_totals(totals: dict[str, Any], as_json: bool) -> None:
     for name, value in totals.items():
         table.add_row(name.replace("_", " "), _text(name, value))
     Console(soft_wrap=True).print(table)
+
+
+def print_plan(plan: Plan, as_json: bool) -> None:
+    """A plan: sections of aligned lines, or one JSON object."""
+    if as_json:
+        print(json.dumps({"event": "plan", **asdict(plan)}))
+        return
 
 
 def _text(name: str, value: Any) -> str:

@@ -194,7 +194,7 @@ def test_a_work_folder_that_is_lost_costs_downloads_not_frames(world: World) -> 
 
 
 def test_what_the_dry_run_says(world: World) -> None:
-    from flows.planning import diff_of_source, plan_refresh
+    from flows.changes import diff_of_source, plan_refresh
 
     world.source.parts = {"p9": PARTS["p1"], "p0": ["s/a.mp4"]}
     world.hub.publish(world.source.write())

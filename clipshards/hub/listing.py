@@ -76,6 +76,7 @@ def list_source(
     tries: int = 5,
     backoff_seconds: float = 0.5,
     timeout_seconds: float = 30.0,
+    asks_for_file: bool = True,
 ) -> Listing:
     """List the source: at the commit that its revision names now, or the folder as it is now.
 
@@ -87,6 +88,7 @@ def list_source(
         tries: requests that may fail in a row, each time the Hub is busy or the network breaks.
         backoff_seconds: the pause after the first failure; it doubles up to a minute.
         timeout_seconds: how long a connection may be silent.
+        asks_for_file: False: `require_access` does that.
 
     Raises:
         SourceError: the source does not exist, does not let us in, does not answer, or is empty.
@@ -97,7 +99,27 @@ def list_source(
         listing = _HubLister(source, tries, backoff_seconds, timeout_seconds).listing(commit)
     if not listing.files:
         raise SourceError(f"{source.name} holds no files: check the name and the revision")
+    if asks_for_file and isinstance(source, HubSource):
+        require_access(
+            source, listing, tries=tries, backoff_seconds=backoff_seconds, timeout_seconds=timeout_seconds
+        )
     return listing
+
+
+def require_access(
+    source: HubSource,
+    listing: Listing,
+    *,
+    tries: int = 5,
+    backoff_seconds: float = 0.5,
+    timeout_seconds: float = 30.0,
+) -> None:
+    """Ask for one file of a listing: a token without access to a gated data set sees its listing all the same.
+
+    Arguments and errors as `list_source`.
+    """
+    file = next((file for file in listing.files if file.git_sha1 is None), listing.files[0])
+    _HubLister(source, tries, backoff_seconds, timeout_seconds).require_access(file, listing.commit)
 
 
 def pin_commit(
@@ -142,8 +164,6 @@ class _HubLister:
         """All files at a commit; None: the one that the revision names now."""
         commit = commit or self.pin_commit()
         files = tuple(sorted(self._list_tree(commit), key=lambda file: file.path))
-        if files:
-            self._preflight(next((file for file in files if file.git_sha1 is None), files[0]), commit)
         return Listing(self.source.repo, commit, files)
 
     def pin_commit(self) -> str:
@@ -164,8 +184,8 @@ class _HubLister:
             except (KeyError, TypeError):
                 raise self._not_a_hub() from None
 
-    def _preflight(self, file: HubFile, commit: str) -> None:
-        # A token without access to a gated data set sees its listing; only a file shows the closed door.
+    def require_access(self, file: HubFile, commit: str) -> None:
+        """Ask for a file: only that shows a closed door."""
         url = hf_hub_url(
             self.source.repo,
             file.path,
