@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clipshards.plan import View, planned_bytes
+from clipshards.plan import BYTES_PER_PIXEL, View
 from clipshards.sampling import Profile
 
 FRAMES_TO_CLIPS, LOSSLESS_FRAMES_TO_CLIPS = 0.9, 4.0
@@ -36,43 +36,69 @@ class Amount:
         return Amount(self.frames * factor, self.num_bytes * factor)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A view that was looked at."""
+
+    frames: int
+    frame_pixels: int
+    frame_bytes: float | None
+    """None: nothing of its clip was decoded."""
+
+
+NOTHING = Seen(0, 0, 0.0)
+"""A view that is rejected."""
+
+
 @dataclass(frozen=True)
 class Rates:
-    """What is expected of a view that was not looked at."""
+    """What is expected of views of a split, by those that were looked at."""
 
     frames_of_whole_clip: float
     kept_share: float
     """Of the frames that windows ask for: some lie behind the end of their clip, some clips are damaged."""
-    frame_bytes: float
+    frame_pixels: float
+    pixel_bytes: float
 
-    def of(self, view: View) -> Amount:
-        """The view's frames and bytes."""
+    def of(self, view: View, seen: Seen | None) -> Amount:
+        """A view's frames and bytes."""
+        if seen is not None:
+            frame_bytes = seen.frame_bytes
+            return Amount(
+                seen.frames,
+                seen.frames * (seen.frame_pixels * self.pixel_bytes if frame_bytes is None else frame_bytes),
+            )
         frames = self.frames_of_whole_clip if view.num_frames is None else view.num_frames * self.kept_share
-        return Amount(frames, frames * self.frame_bytes)
+        return Amount(frames, frames * self.frame_pixels * self.pixel_bytes)
 
 
-def learn_rates(views: Iterable[View], looked: Mapping[str, Amount], profile: Profile) -> Rates:
+def learn_rates(views: Iterable[View], looked: Mapping[str, Seen], profile: Profile) -> Rates:
     """What the views of a split that were looked at say of the others.
 
     Args:
         looked: by the key of a view.
     """
     known = [(view, looked[view.key]) for view in views if view.key in looked]
-    whole = [amount.frames for view, amount in known if view.num_frames is None]
+    whole = [seen.frames for view, seen in known if view.num_frames is None]
     asked = sum(view.num_frames or 0 for view, _ in known)
-    given = sum(amount.frames for view, amount in known if view.num_frames is not None)
-    total = sum((amount for _, amount in known), Amount())
-    guessed = View("", "", None, None, 1)
+    given = sum(seen.frames for view, seen in known if view.num_frames is not None)
+    frames = sum(seen.frames for _, seen in known)
+    pixels = sum(seen.frames * seen.frame_pixels for _, seen in known)
+    decoded = [seen for _, seen in known if seen.frame_bytes]
+    decoded_pixels = sum(seen.frames * seen.frame_pixels for seen in decoded)
     return Rates(
         frames_of_whole_clip=sum(whole) / len(whole) if whole else profile.max_total / 2,
         kept_share=given / asked if asked else 1.0,
-        frame_bytes=total.num_bytes / total.frames if total.frames else planned_bytes({"": [guessed]}, profile),
+        frame_pixels=pixels / frames if frames else profile.max_cells * profile.grid_pixels**2,
+        pixel_bytes=sum(seen.frames * (seen.frame_bytes or 0) for seen in decoded) / decoded_pixels
+        if decoded_pixels
+        else BYTES_PER_PIXEL,
     )
 
 
-def estimate(views: Iterable[View], looked: Mapping[str, Amount], rates: Rates) -> Amount:
+def estimate(views: Iterable[View], looked: Mapping[str, Seen], rates: Rates) -> Amount:
     """The frames of views and what they take, without the rows."""
-    return sum((looked.get(view.key) or rates.of(view) for view in views), Amount())
+    return sum((rates.of(view, looked.get(view.key)) for view in views), Amount())
 
 
 def least_budget(part_bytes: Sequence[int], *, together: bool) -> int:

@@ -31,7 +31,7 @@ SHARD_BYTES = 512 << 20
 MIN_SHARDS_IN_SPLIT = 16
 """Readers split shards among them: a small split gets more and smaller ones."""
 
-_BYTES_PER_PIXEL = 0.4  # JPEG q95 4:2:0 of camera pictures: 102 kB at 672 × 384
+BYTES_PER_PIXEL = 0.4  # JPEG q95 4:2:0 of camera pictures: 102 kB at 672 × 384
 _UNKNOWN_FRAMES = 120  # planned for a whole clip whose length is not known yet
 _MAX_NAME = 80 - 13
 
@@ -230,7 +230,7 @@ class ShardPlan:
 def planned_bytes(views: Mapping[str, Sequence[View]], profile: Profile) -> int:
     """Estimate of what the views take in shards: full grids at JPEG q95."""
     frames = sum(view.num_frames or _UNKNOWN_FRAMES for clip in views.values() for view in clip)
-    return int(frames * profile.max_cells * profile.grid_pixels**2 * _BYTES_PER_PIXEL)
+    return int(frames * profile.max_cells * profile.grid_pixels**2 * BYTES_PER_PIXEL)
 
 
 def shard_bytes(split_bytes: int) -> int:

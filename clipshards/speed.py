@@ -6,10 +6,11 @@ long that one takes and how large it becomes.
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from clipshards.decode.media import Extent
 from clipshards.decode.pool import WorkerPool
 from clipshards.decode.probe import ClipInfo
 from clipshards.errors import ClipshardsError, Rejected
-from clipshards.estimate import Amount
+from clipshards.estimate import NOTHING, Seen
 from clipshards.images import encode, resize
 from clipshards.plan import View, make_view
 from clipshards.rendering import ClipJob, ClipOutcome, rejected_clip, render_clip, sample_view
@@ -33,7 +34,10 @@ CLIP_SECONDS, FPS, HEIGHT, WIDTH, QUALITY = 10, 30, 720, 1280, 95
 MAX_CLIPS = 512
 """Clips of a split that are looked at for a plan, if the time suffices."""
 _FRAMES_OF_LOOK = 4
+_LOOK_SECONDS, _COUNT_SECONDS, _RENDER_SECONDS = 5.0, 2.0, 4.0
+"""For each worker."""
 _JOB_SECONDS = 30.0
+_JOBS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -59,17 +63,17 @@ class Speed:
 class ClipLook:
     """What the views of a clip come to."""
 
-    views: Mapping[str, Amount]
+    views: Mapping[str, Seen]
     """By key."""
     seconds: float = 0.0
-    """That one worker took for all of their frames, 0 when only a few were decoded."""
+    """That one worker took."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     """Clips of a data set that were decoded, in whole or a few frames of them."""
 
-    views: Mapping[str, Amount] = field(default_factory=dict)
+    views: Mapping[str, Seen] = field(default_factory=dict)
     """By the key of the view; of one that is rejected nothing is stored."""
     stored_frames_per_second: float = 0.0
     """Of all workers together; 0 when nothing was decoded."""
@@ -98,69 +102,86 @@ def made_job(profile: Profile, decoder: str, folder: Path) -> ClipJob:
     return ClipJob(clip.name, Extent(str(clip)), (view,), profile, QUALITY, folder, decoder=decoder)
 
 
-def measure_clips(
-    jobs: Sequence[ClipJob], *, workers: int, look_seconds: float, render_seconds: float
-) -> Measurement:
-    """Look at clips in an order drawn by lot: first a few frames of each, then some of them whole.
+def measure_clips(jobs: Sequence[ClipJob], *, workers: int) -> Measurement:
+    """Look at clips in an order drawn by lot, then make all frames of some of them: about ten seconds.
+
+    Looking is cheap: the packets are read and a few frames decoded; when its time is over, the packets alone.
 
     Args:
         jobs: clips with the views that are wanted of them; their folder is not used.
-        look_seconds, render_seconds: wall time after which no more of a kind is begun.
     """
     jobs = sorted(jobs, key=lambda job: job.clip)
     random.Random(0).shuffle(jobs)
     with tempfile.TemporaryDirectory() as name, WorkerPool(workers, job_seconds=_JOB_SECONDS) as pool:
         here = [replace(job, folder=Path(name)) for job in jobs[:MAX_CLIPS]]
-        looks = [*_run(pool, look_at_clip, here, workers, look_seconds)]
-        whole = [look for look in _run(pool, render_whole, here, workers, render_seconds) if look.seconds]
-    views = {key: amount for look in [*looks, *whole] for key, amount in look.views.items()}
-    frames = sum(amount.frames for look in whole for amount in look.views.values())
-    seconds = sum(look.seconds for look in whole)
-    return Measurement(views, workers * frames / seconds if seconds else 0.0)
+        looks = _run(pool, look_at_clip, here, workers * _LOOK_SECONDS)
+        looks += _run(pool, count_frames_of_clip, here[len(looks) :], workers * _COUNT_SECONDS)
+        whole = _run(pool, render_whole, here, workers * _RENDER_SECONDS)
+    views = {key: seen for look in [*looks, *whole] for key, seen in look.views.items()}
+    frames, seconds = (
+        sum(seen.frames for look in whole for seen in look.views.values()),
+        sum(look.seconds for look in whole),
+    )
+    return Measurement(views, workers * frames / seconds if frames else 0.0)
 
 
 def _run(
-    pool: WorkerPool, function: Callable[[ClipJob], ClipLook], jobs: Sequence[ClipJob], workers: int, seconds: float
-) -> Iterator[ClipLook]:
-    """Results of as many jobs as can be begun in that time, at least some for each worker."""
-    ends = time.monotonic() + seconds
-    for start in range(0, len(jobs), 2 * workers):
-        yield from pool.run(function, jobs[start : start + 2 * workers], lambda job, words: _look(job, {}))
-        if time.monotonic() > ends:
-            return
+    pool: WorkerPool, function: Callable[[ClipJob], ClipLook], jobs: Sequence[ClipJob], seconds: float
+) -> list[ClipLook]:
+    """Results of the first jobs, until they took so many seconds together."""
+    done: list[ClipLook] = []
+    while len(done) < len(jobs) and sum(look.seconds for look in done) < seconds:
+        some = jobs[len(done) : len(done) + _JOBS_AT_ONCE]
+        done += pool.run(function, some, lambda job, words: ClipLook({}, _JOB_SECONDS))
+    return done
 
 
-def look_at_clip(job: ClipJob) -> ClipLook:
-    """How many frames the views of a clip have, and what they take by a few of them."""
+def look_at_clip(job: ClipJob, num_frames: int = _FRAMES_OF_LOOK) -> ClipLook:
+    """How many frames the views of a clip have, and what they take by a few of them.
+
+    The seconds are those of the processor: on a busy machine it takes longer, but sees as much.
+    """
+    started = _cpu_seconds()
     try:
         clip = open_clip(job.extent, job.decoder)
         height, width = fit_to_grid(clip.info.height, clip.info.width, job.profile)
         indices = {view.key: _indices(view, clip.info, job.profile) for view in job.views}
-        some = _spread(np.unique(np.concatenate([*indices.values()])), _FRAMES_OF_LOOK)
+        some = _spread(np.unique(np.concatenate([*indices.values()])), num_frames)
         done = collect(clip, some, lambda rgb: len(encode(resize(rgb, height, width), job.quality)))
     except Rejected:
-        return _look(job, {})
-    frame_bytes = sum(done.frames.values()) / max(1, len(done.frames))
+        return _look(job, {}, _cpu_seconds() - started)
+    frame_bytes = sum(done.frames.values()) / len(done.frames) if done.frames else None
     failed = done.clip.failures.keys()
     whole = {key: len(of_view) for key, of_view in indices.items() if not failed & set(of_view.tolist())}
-    return _look(job, {key: Amount(frames, frames * frame_bytes) for key, frames in whole.items()})
+    views = {key: Seen(frames, height * width, frame_bytes) for key, frames in whole.items()}
+    return _look(job, views, _cpu_seconds() - started)
+
+
+def count_frames_of_clip(job: ClipJob) -> ClipLook:
+    """As `look_at_clip`, by the packets alone."""
+    return look_at_clip(job, 0)
 
 
 def render_whole(job: ClipJob) -> ClipLook:
     """What the views of a clip come to when a run prepares it, and how long that takes."""
     started = time.perf_counter()
     outcome = render_clip(job)
-    seconds = time.perf_counter() - started
-    views = {}
+    seconds, views = time.perf_counter() - started, {}
     for view in outcome.views:
         file = job.folder / f"{view.key}.mp"
-        views[view.key] = Amount(view.num_frames, file.stat().st_size)
+        num_bytes = file.stat().st_size / view.num_frames
+        views[view.key] = Seen(view.num_frames, view.height * view.width, num_bytes)
         file.unlink()
     return _look(job, views, seconds)
 
 
-def _look(job: ClipJob, views: Mapping[str, Amount], seconds: float = 0.0) -> ClipLook:
-    return ClipLook({view.key: views.get(view.key, Amount()) for view in job.views}, seconds)
+def _cpu_seconds() -> float:
+    """Of this process and of the programs it ran."""
+    return sum(os.times()[:4])
+
+
+def _look(job: ClipJob, views: Mapping[str, Seen], seconds: float) -> ClipLook:
+    return ClipLook({view.key: views.get(view.key, NOTHING) for view in job.views}, seconds)
 
 
 def _indices(view: View, info: ClipInfo, profile: Profile) -> npt.NDArray[np.int64]:

@@ -109,7 +109,7 @@ class Look:
             return None
 
     def fetch_clips(self, file: HubFile, members: dict[str, TarMember]) -> dict[str, Extent]:
-        """Some of these members of a part of a Hub, on disk: as many as the limits allow, from all over the part."""
+        """Some of these members of a part of a Hub, on disk: as many as the limits allow, all over it."""
         assert isinstance(self._source, HubSource), "parts of a folder are on disk"
         raw = RangeFile(self._source, self._listing.commit, file)
         started, extents = time.monotonic(), dict[str, Extent]()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,21 @@ from clipshards.annotations import QuestionBuilder, Questions, read_questions
 from clipshards.decode.choice import choose_decoder
 from clipshards.decode.media import Extent
 from clipshards.errors import SourceError, UsageError
-from clipshards.estimate import VIEW_BYTES, Amount, estimate, learn_rates, least_budget, part_working_bytes
+from clipshards.estimate import (
+    NOTHING,
+    VIEW_BYTES,
+    Amount,
+    Seen,
+    estimate,
+    learn_rates,
+    least_budget,
+    part_working_bytes,
+)
 from clipshards.examples import Examples, read_examples
 from clipshards.hub.listing import HubFile, Listing, list_source
 from clipshards.hub.source import HubSource
 from clipshards.output import current_snapshot
 from clipshards.plan import (
-    Assignment,
     ShardPlan,
     SplitPlan,
     View,
@@ -46,8 +53,6 @@ from flows.looking import Access, Look
 from flows.settings import Settings
 from manifests.kept import KeptFrames, kept_frames
 from manifests.rows import RowsOfViews
-
-LOOK_SECONDS, RENDER_SECONDS = 6.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ class _SplitLook:
     """The number of clips follows from the parts that were looked into, not from the rows."""
     scale: float = 1.0
     """How many times as much as `views` the split holds."""
-    stored: dict[str, Amount] = field(default_factory=dict)
+    stored: dict[str, Seen] = field(default_factory=dict)
     """By the key of the view, what finished shards hold."""
     kept: set[str] = field(default_factory=set)
     """Keys of other views that need not be decoded: the snapshot has their frames."""
@@ -222,6 +227,7 @@ def _place_clips(split: _SplitLook, settings: Settings) -> None:
     """Which clips are wanted of the parts that are known, and how many that makes of all."""
     members = {part: headers.members for part, headers in split.headers.items()}
     assignment = assign_clips(split.plan.views, members)
+    num_named = len(assignment.places)
     for part in sorted(members):
         split.places |= dict(sorted((c, p) for c, p in assignment.places.items() if p[0] == part)[: settings.limit])
     split.by_parts = bool(settings.selection()) or settings.all_clips or not split.plan.views
@@ -233,9 +239,8 @@ def _place_clips(split: _SplitLook, settings: Settings) -> None:
     if split.is_known or not split.by_parts:
         split.num_clips = len({view.clip for view in split.views})
         return
-    named = len(split.places) / max(
-        1, sum(len(headers.members) - len(headers.texts) for headers in split.headers.values())
-    )
+    num_members = sum(len(headers.members) - len(headers.texts) for headers in split.headers.values())
+    named = num_named / max(1, num_members)
     split.num_clips = clips * factor * named
     if settings.limit:
         split.num_clips = min(split.num_clips, settings.limit * len(split.files))
@@ -284,11 +289,12 @@ def _find_shards(
                 split.kept |= {view.key for view in views}
 
 
-def _stored(plan: ShardPlan, info: ShardInfo) -> dict[str, Amount]:
+def _stored(plan: ShardPlan, info: ShardInfo) -> dict[str, Seen]:
     """What a finished shard holds; of a view that was rejected nothing."""
     num_bytes = {place.key: place.mp_size_bytes for place in info.samples}
-    frames = {view.key: view.num_frames for outcome in info.outcomes for view in outcome.views}
-    return {view.key: Amount(frames.get(view.key, 0), num_bytes.get(view.key, 0)) for view in plan.all_views()}
+    rendered = [view for outcome in info.outcomes for view in outcome.views]
+    seen = {v.key: Seen(v.num_frames, v.height * v.width, num_bytes[v.key] / v.num_frames) for v in rendered}
+    return {view.key: seen.get(view.key, NOTHING) for view in plan.all_views()}
 
 
 def _measure(
@@ -301,7 +307,7 @@ def _measure(
     words = f"{len(jobs)} clips of the source" if jobs else "a made clip: none of the source could be had"
     measured = measure_clips(
         jobs or [made_job(splits[0].plan.profile, decoder, folder)] * settings.workers,
-        workers=settings.workers, look_seconds=LOOK_SECONDS, render_seconds=RENDER_SECONDS,
+        workers=settings.workers,
     )  # fmt: skip
     return measured, words
 
@@ -315,12 +321,11 @@ def _jobs(settings: Settings, look: Look, split: _SplitLook, decoder: str) -> li
     if not extents and split.places:
         file = next(file for file in split.files if _to_measure(split, file))
         extents = look.fetch_clips(file, _to_measure(split, file))
+    views, profile, quality = split.plan.views, split.plan.profile, settings.quality
     return [
-        ClipJob(
-            clip, extent, tuple(split.plan.views[clip]), split.plan.profile, settings.quality, Path(), decoder=decoder
-        )
+        ClipJob(clip, extent, tuple(views[clip]), profile, quality, Path(), decoder=decoder)
         for clip, extent in extents.items()
-    ]  # fmt: skip
+    ]
 
 
 def _to_measure(split: _SplitLook, file: HubFile) -> dict[str, TarMember]:
