@@ -37,7 +37,7 @@ _FRAMES_OF_LOOK = 4
 _LOOK_SECONDS, _COUNT_SECONDS, _RENDER_SECONDS = 5.0, 2.0, 4.0
 """For each worker."""
 _JOB_SECONDS = 30.0
-_JOBS_AT_ONCE = 8
+_LEAST_JOBS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def measure_clips(jobs: Sequence[ClipJob], *, workers: int) -> Measurement:
     random.Random(0).shuffle(jobs)
     with tempfile.TemporaryDirectory() as name, WorkerPool(workers, job_seconds=_JOB_SECONDS) as pool:
         here = [replace(job, folder=Path(name)) for job in jobs[:MAX_CLIPS]]
-        looks = _run(pool, look_at_clip, here, workers * _LOOK_SECONDS)
-        looks += _run(pool, count_frames_of_clip, here[len(looks) :], workers * _COUNT_SECONDS)
-        whole = _run(pool, render_whole, here, workers * _RENDER_SECONDS)
+        looks = _run(pool, look_at_clip, here, workers, _LOOK_SECONDS)
+        looks += _run(pool, count_frames_of_clip, here[len(looks) :], workers, _COUNT_SECONDS)
+        whole = _run(pool, render_whole, here, workers, _RENDER_SECONDS)
     views = {key: seen for look in [*looks, *whole] for key, seen in look.views.items()}
     frames, seconds = (
         sum(seen.frames for look in whole for seen in look.views.values()),
@@ -126,12 +126,13 @@ def measure_clips(jobs: Sequence[ClipJob], *, workers: int) -> Measurement:
 
 
 def _run(
-    pool: WorkerPool, function: Callable[[ClipJob], ClipLook], jobs: Sequence[ClipJob], seconds: float
+    pool: WorkerPool, function: Callable[[ClipJob], ClipLook], jobs: Sequence[ClipJob], workers: int, seconds: float
 ) -> list[ClipLook]:
-    """Results of the first jobs, until they took so many seconds together."""
+    """Results of the first jobs, until they took so many seconds of each worker."""
     done: list[ClipLook] = []
-    while len(done) < len(jobs) and sum(look.seconds for look in done) < seconds:
-        some = jobs[len(done) : len(done) + _JOBS_AT_ONCE]
+    at_once = max(_LEAST_JOBS_AT_ONCE, 2 * workers)
+    while len(done) < len(jobs) and sum(look.seconds for look in done) < workers * seconds:
+        some = jobs[len(done) : len(done) + at_once]
         done += pool.run(function, some, lambda job, words: ClipLook({}, _JOB_SECONDS))
     return done
 

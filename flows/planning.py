@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ from manifests.rows import RowsOfViews
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would come to; `estimated` names the numbers that were not counted."""
+    """What a run would come to; `estimated` names the numbers that were not counted, None is not known."""
 
     source: str
     commit: str
@@ -69,20 +69,20 @@ class Plan:
     """0 for a folder."""
     download_bytes_here: int
     download_bytes_left: int
-    clips: int
-    examples: int
-    questions: int
-    bench_items: int
-    rejected_rows: int
-    views: int
-    frames: int
-    frames_left: int
-    output_bytes: int
-    output_bytes_left: int
-    shards: int
-    shards_left: int
+    clips: int | None
+    examples: int | None
+    questions: int | None
+    bench_items: int | None
+    rejected_rows: int | None
+    views: int | None
+    frames: int | None
+    frames_left: int | None
+    output_bytes: int | None
+    output_bytes_left: int | None
+    shards: int | None
+    shards_left: int | None
     disk_free_bytes: int
-    disk_needed_bytes: int
+    disk_needed_bytes: int | None
     """Besides what is there already."""
     disk_budget_bytes: int | None
     disk_needed_bytes_with_budget: int | None
@@ -91,15 +91,15 @@ class Plan:
     workers: int
     measured_on: str
     """Which clips the decoder was measured on, "" when nothing is left to decode."""
-    stored_frames_per_second: float
-    decode_hours: float
+    stored_frames_per_second: float | None
+    decode_hours: float | None
     download_hours: float | None
     """None: nothing was fetched that would tell."""
     estimated: tuple[str, ...]
     notes: tuple[str, ...]
     """What could not be looked at, and why."""
     refresh: dict[str, Any] | None
-    """Files of the source that changed since the snapshot of the output; None when there is none."""
+    """What changed in the source since the snapshot of the output; None when there is no snapshot."""
 
 
 def plan_run(settings: Settings) -> Plan:
@@ -119,10 +119,11 @@ def plan_run(settings: Settings) -> Plan:
                 f"{settings.source.name} holds no part that recipe {settings.recipe.name!r} and "
                 f"--parts {settings.parts!r} name: check both"
             )
-        if is_open:
-            _find_what_is_there(settings, splits, decoder)
+        if not is_open:
+            return _without_rows(_sum_up(settings, listing, look, splits, decoder, Measurement(), ""))
+        _find_what_is_there(settings, splits, decoder)
         measured, measured_on = _measure(settings, look, splits, decoder, Path(folder))
-    return _sum_up(settings, listing, look, splits, decoder, measured, measured_on)
+        return _sum_up(settings, listing, look, splits, decoder, measured, measured_on)
 
 
 @dataclass
@@ -402,7 +403,7 @@ def _sum_up(
         download_hours=round(download_left / network / 3600, 4) if network else None,
         estimated=_estimated(splits),
         notes=tuple(look.notes),
-        refresh=_refresh(settings, listing, look),
+        refresh=_refresh(settings, listing, look, row_files),
     )
 
 
@@ -457,13 +458,30 @@ def _estimated(splits: list[_SplitLook]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _refresh(settings: Settings, listing: Listing, look: Look) -> dict[str, Any] | None:
+def _without_rows(plan: Plan) -> Plan:
+    """What is known of a source that does not let us in: the sizes of its files."""
+    unknown = (
+        "clips", "examples", "questions", "bench_items", "rejected_rows", "views", "frames", "frames_left",
+        "output_bytes", "output_bytes_left", "shards", "shards_left", "disk_needed_bytes",
+        "disk_needed_bytes_with_budget", "stored_frames_per_second", "decode_hours",
+    )  # fmt: skip
+    return replace(plan, estimated=(), **dict.fromkeys(unknown))
+
+
+def _refresh(settings: Settings, listing: Listing, look: Look, row_files: list[HubFile]) -> dict[str, Any] | None:
     try:
         snapshot = current_snapshot(settings.out)
     except UsageError:
         return None
     diff = diff_of_listing(snapshot, settings, listing, look.hash_of)
-    return asdict(diff)
+    rows = {file.path for file in row_files}
+    return {
+        "parts_added": sorted({*diff.added} - rows),
+        "parts_changed": sorted({*diff.changed} - rows),
+        "parts_removed": [*diff.removed],
+        "parts_renamed": diff.renamed,
+        "rows_changed": sorted({*diff.added, *diff.changed} & rows),
+    }
 
 
 def _existing(out: Path) -> Path:

@@ -39,6 +39,82 @@ def print_plan(plan: Plan, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"event": "plan", **asdict(plan)}))
         return
+    for title, lines in _sections(plan).items():
+        print(title)
+        for name, value, remark in lines:
+            print(f"  {name:14} {value:>14}  {remark}".rstrip())
+    for note in plan.notes:
+        print(f"note: {note}")
+
+
+def _sections(plan: Plan) -> dict[str, list[tuple[str, str, str]]]:
+    """Lines of name, value and remark, by the title of their section."""
+
+    def number(name: str) -> str:
+        value = getattr(plan, name)
+        if value is None:
+            return "unknown"
+        about = "≈ " if name.removesuffix("_left") in plan.estimated and value else ""
+        return about + (size(value) if "_bytes" in name else f"{value:,}")
+
+    def left(name: str) -> str:
+        return "" if getattr(plan, name) is None else f"{number(name)} of it to do"
+
+    is_hub = plan.access.state != "folder"
+    budget = plan.disk_budget_bytes
+    sections = {
+        f"source {plan.source}" + (f" at {plan.commit}" if is_hub else ""): [
+            ("access", _ACCESS[plan.access.state], plan.access.detail or _TOKEN[plan.access.has_token] * is_hub),
+            ("parts", number("parts"), f"{size(plan.source_bytes)} with the rows"),
+            *[("download", number("download_bytes"), left("download_bytes_left"))] * is_hub,
+        ],
+        "content": [
+            ("clips", number("clips"), ""),
+            ("examples", number("examples"), "training lines"),
+            ("questions", number("questions"), f"{number('rejected_rows')} bad rows" if plan.rejected_rows else ""),
+            ("bench items", number("bench_items"), ""),
+            ("views", number("views"), "windows of clips, each stored once"),
+            ("frames", number("frames"), left("frames_left")),
+        ],
+        "output": [
+            ("shards", number("shards"), left("shards_left")),
+            ("size", number("output_bytes"), left("output_bytes_left")),
+        ],
+        "disk": [
+            ("free", number("disk_free_bytes"), ""),
+            ("needed", number("disk_needed_bytes"), "without --disk-budget"),
+            *[("needed", number("disk_needed_bytes_with_budget"), f"with --disk-budget {size(budget or 0)}")]
+            * (budget is not None),
+            ("least budget", number("least_disk_budget_bytes"), "the smallest --disk-budget that works"),
+        ],
+        "time on this machine": [
+            ("decoding", _duration(plan.decode_hours), _measured(plan)),
+            *[("download", _duration(plan.download_hours), "" if plan.download_hours else "not measured")] * is_hub,
+        ],
+    }
+    if plan.refresh is not None:
+        sections["changed since the snapshot"] = [
+            (name.replace("_", " "), f"{len(paths):,}", ", ".join(paths)) for name, paths in plan.refresh.items()
+        ]
+    return sections
+
+
+_ACCESS = {"folder": "a folder", "anonymous": "open", "token-accepted": "open", "refused": "refused"}
+_TOKEN = {True: "the token is accepted", False: "no token, none is needed"}
+
+
+def _measured(plan: Plan) -> str:
+    if not plan.measured_on:
+        return "nothing is left to decode" if plan.frames_left == 0 else ""
+    rate = f"{plan.stored_frames_per_second:,.0f} frames/s"
+    return f"{rate} with {plan.workers} workers of {plan.decoder}, measured on {plan.measured_on}"
+
+
+def _duration(hours: float | None) -> str:
+    """Hours, or minutes when it is less than two."""
+    if hours is None:
+        return "unknown"
+    return f"≈ {hours:,.1f} h" if hours >= 2 else f"≈ {hours * 60:,.1f} min"
 
 
 def _text(name: str, value: Any) -> str:
