@@ -7,6 +7,7 @@ import threading
 from collections.abc import Hashable
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from clipshards.errors import UsageError
 
@@ -80,6 +81,38 @@ def working_bytes(work: Path) -> int:
     """Bytes of downloads, frames that wait for their shard, and shards that are not finished."""
     patterns = ("downloads/**/*", "shards/*/*.frames/*", "shards/*/*.tmp")
     return sum(_size(path) for pattern in patterns for path in work.glob(pattern))
+
+
+class KeptWork(NamedTuple):
+    """What a run that ended early leaves for the next one."""
+
+    parts: int
+    part_bytes: int
+    """Also of parts that are fetched in part."""
+    shards: int
+    shard_bytes: int
+
+    def __str__(self) -> str:
+        fetched = f"{self.parts:,} files fetched ({format_bytes(self.part_bytes)} with those that were begun)"
+        return f"{fetched}, {self.shards:,} shards finished ({format_bytes(self.shard_bytes)})"
+
+
+def kept_work(work: Path) -> KeptWork:
+    """Look at OUT/work."""
+    files = [path for path in work.glob("downloads/**/*") if path.is_file()]
+    parts = [path for path in files if path.with_name(f"{path.name}.verified").is_file()]
+    begun = [path for path in files if path.suffix == ".part"]
+    shards = [path for path in work.glob("shards/*/*.tar") if path.with_suffix(".json").is_file()]
+    return KeptWork(len(parts), sum(map(_size, [*parts, *begun])), len(shards), sum(map(_size, shards)))
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Bytes as a person reads them: decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(num_bytes) < 1000:
+            return f"{num_bytes:,.0f} {unit}" if unit == "B" else f"{num_bytes:,.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.1f} TB"
 
 
 def _size(path: Path) -> int:

@@ -227,6 +227,12 @@ class ShardPlan:
         return [view for of_clip in self.views.values() for view in of_clip]
 
 
+def expected_frames(views: Iterable[View], profile: Profile) -> int:
+    """Frames of views before any clip is opened: of whole clips, whose length is not known, it is a guess."""
+    whole = profile.max_total if profile.max_fps is None else _UNKNOWN_FRAMES
+    return sum(whole if view.num_frames is None else view.num_frames for view in views)
+
+
 def planned_bytes(views: Mapping[str, Sequence[View]], profile: Profile) -> int:
     """Estimate of what the views take in shards: full grids at JPEG q95."""
     frames = sum(view.num_frames or _UNKNOWN_FRAMES for clip in views.values() for view in clip)

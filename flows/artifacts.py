@@ -71,10 +71,10 @@ class ArtifactReporter(Reporter):
 
     def _send(self) -> None:
         with self._lock:
-            lines = {
-                stage.name: (stage.line(), min(1.0, stage.done / (stage.total or 1)))
-                for stage in self.stages.values()
-            }
+            lines = {stage.name: (stage.line(), stage.share) for stage in self.stages.values()}
+            if lines:
+                run = self.run()
+                lines["run"] = run.line(), run.share
         for name, (line, share) in lines.items():
             if self._shown.get(name) == line:
                 continue

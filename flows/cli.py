@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from clipshards.disk import parse_bytes
-from clipshards.errors import ClipshardsError, UsageError
+from clipshards.errors import ClipshardsError, IncompleteError, NoSpaceError, UsageError
 
 app = typer.Typer(
     name="clipshards",
@@ -93,7 +95,7 @@ def demo(
     Example: clipshards demo
     """
     folder = source or out.parent / "source"
-    with _errors_for_people():
+    with _errors_for_people(out):
         from clipshards.decode.choice import choose_decoder
         from clipshards.demo import build_demo
         from clipshards.hub.server import HubServer
@@ -179,7 +181,7 @@ def prepare(
 
     Example: clipshards prepare hf://datasets/interlive/GRASP OUT
     """
-    with _errors_for_people():
+    with _errors_for_people(out):
         totals = _prepare(
             source,
             out,
@@ -212,7 +214,7 @@ def refresh(
 
     Example: clipshards refresh OUT
     """
-    with _errors_for_people():
+    with _errors_for_people(out):
         from flows.changes import diff_of_source, plan_refresh
 
         plan = plan_refresh(out)
@@ -237,7 +239,7 @@ def verify(
 
     Example: clipshards verify OUT --decode 20
     """
-    with _errors_for_people():
+    with _errors_for_people(out):
         _verify(out, as_json, decode=decode, repair=repair)
 
 
@@ -460,17 +462,40 @@ def quiet_prefect() -> None:
 
 
 @contextmanager
-def _errors_for_people() -> Iterator[None]:
-    """Our errors end the program with one sentence and their exit code; Ctrl-C and SIGTERM with 130."""
+def _errors_for_people(out: Path | None = None) -> Iterator[None]:
+    """Our errors end the program with one sentence and their exit code; Ctrl-C and SIGTERM with 130.
+
+    Args:
+        out: of a command that goes on where it stopped: then what is kept is said, and what to run.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     except ClipshardsError as error:
-        typer.echo(f"clipshards: {error}", err=True)
+        kept = _what_is_kept(out) if error.exit_code in _GOES_ON else ""
+        typer.echo(f"clipshards: {error}{kept}", err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        typer.echo("clipshards: interrupted; what is done is kept, the same command goes on", err=True)
+        typer.echo(f"clipshards: interrupted{_what_is_kept(out)}", err=True)
         sys.exit(130)
+
+
+_GOES_ON = (IncompleteError.exit_code, NoSpaceError.exit_code)
+
+
+def _what_is_kept(out: Path | None) -> str:
+    if out is None or not (out / "work").is_dir():
+        return ""
+    from clipshards.disk import kept_work
+
+    return f". Kept: {kept_work(out / 'work')}. To go on: {_typed_command()}"
+
+
+def _typed_command() -> str:
+    """The command as it was typed, for a shell; a token is never part of one that goes on."""
+    program = sys.argv[0]
+    is_found = shutil.which("clipshards") == program
+    return shlex.join(["clipshards" if is_found else program, *sys.argv[1:]])
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

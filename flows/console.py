@@ -6,11 +6,15 @@ import json
 import sys
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from clipshards.disk import format_bytes as size
+from flows.pace import Pace
 
 if TYPE_CHECKING:
     from clipshards.hub.source import FolderSource, HubSource
@@ -19,18 +23,44 @@ PLAIN_SECONDS = 5.0
 """Least time between two plain lines of a stage."""
 
 
+STAGES = ("fetch", "index", "decode")
+"""In the order in which a part goes through them."""
+
+
 @dataclass
 class Stage:
-    """One kind of work. `total` grows as more of it becomes known."""
+    """One kind of work. How much it is becomes known step by step, and may turn out to be another amount."""
 
     name: str
     unit: str
-    total: int = 0
-    done: int = 0
+    pace: Pace
+    started: float
+    last: float
+    expected: float = 0.0
+    """Of the work that was begun or waits."""
+    foreseen: dict[str, float] = field(default_factory=dict)
+    """Of work that is not known for sure yet, by what it belongs to."""
+    covered: float = 0.0
+    """What was expected of the work that is done."""
+    done: float = 0
+    """What this came to."""
     rejects: int = 0
-    started: float = 0.0
-    last: float = 0.0
     shown: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Expected of what is not done."""
+        return max(0.0, self.expected - self.covered) + sum(self.foreseen.values())
+
+    @property
+    def total(self) -> int:
+        """Of all work, done and to be done, by what came of the work that is done."""
+        return round(self.done + self.left * (self.done / self.covered if self.covered else 1.0))
+
+    @property
+    def share(self) -> float:
+        """Of the work that is done, [0, 1]."""
+        return self.covered / (self.covered + self.left) if self.covered else 0.0
 
     def seconds(self) -> float:
         """From the first to the last piece of work."""
@@ -40,46 +70,104 @@ class Stage:
         """Units a second so far."""
         return self.done / self.seconds() if self.seconds() > 0 else 0.0
 
+    def seconds_left(self) -> float | None:
+        """None: not known yet."""
+        return self.pace.seconds_for(self.left)
+
     def line(self) -> str:
         """All of it in one line."""
         if self.unit == "bytes":
             amounts = f"{size(self.done)} of {size(self.total)}, {size(self.rate())}/s"
         else:
-            amounts = f"{self.done:,} of {self.total:,} {self.unit}, {self.rate():,.0f}/s"
-        left = (self.total - self.done) / self.rate() if self.rate() else 0.0
+            amounts = f"{self.done:,.0f} of {self.total:,} {self.unit}, {self.rate():,.0f}/s"
         rejects = f", {self.rejects:,} rejected" if self.rejects else ""
-        return f"{amounts}{rejects}" + (f", {left:,.0f} s left" if left >= 1 else "")
+        left = self.seconds_left()
+        return f"{amounts}{rejects}" + (f", {duration(left)} left" if left else "")
+
+
+class RunProgress(NamedTuple):
+    """How far a run is."""
+
+    share: float
+    """Of its time, [0, 1]."""
+    seconds_left: float | None
+    """None: not known yet."""
+
+    def line(self) -> str:
+        """Both in one line."""
+        if self.seconds_left is None:
+            return "time left not known yet"
+        return f"{self.share:.0%} · {duration(self.seconds_left)} left".replace("%", " %")
 
 
 class Reporter:
-    """Keeps the stages; says nothing. Safe to call from any thread."""
+    """Keeps the stages; says nothing. Safe to call from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.stages: dict[str, Stage] = {}
         self.num_decoded = 0
+        self._clock = clock
         self._lock = threading.Lock()
+        self._run_shown = 0.0
 
-    def expect(self, name: str, unit: str, amount: int) -> None:
-        """More work of a stage is known."""
+    def foresee(self, name: str, unit: str, amount: float, *, of: str) -> None:
+        """So much more work of a stage than is expected will be there; 0: no more."""
         with self._lock:
-            stage = self.stages.setdefault(name, Stage(name, unit, started=time.monotonic()))
-            stage.last = stage.last or stage.started
-            stage.total += amount
+            self._stage(name, unit).foreseen[of] = max(0.0, amount)
+
+    def expect(self, name: str, unit: str, amount: float, *, of: str = "") -> None:
+        """More work of a stage is there to be done, some of what was foreseen for `of`."""
+        with self._lock:
+            stage, now = self._stage(name, unit), self._clock()
+            if not stage.expected:
+                stage.started = stage.last = now
+            if stage.covered >= stage.expected:
+                stage.pace.idle_until(now)
+            stage.expected += amount
+            if of in stage.foreseen:
+                stage.foreseen[of] = max(0.0, stage.foreseen[of] - amount)
             self._show(stage)
 
-    def advance(self, name: str, amount: int, rejects: int = 0) -> None:
-        """Work of a stage is done."""
+    def advance(
+        self, name: str, amount: float, *, of: float | None = None, is_new: bool = True, rejects: int = 0
+    ) -> None:
+        """Work of a stage is done.
+
+        Args:
+            amount: what it came to; < 0 takes work back.
+            of: what was expected of it; None: the same.
+            is_new: False for what was there already, which says nothing of how long the rest takes.
+        """
+        covered = amount if of is None else of
         with self._lock:
             stage = self.stages[name]
             stage.done += amount
+            stage.covered += covered
             stage.rejects += rejects
-            stage.last = time.monotonic()
+            stage.last = self._clock()
+            if is_new and covered > 0:
+                stage.pace.add(covered, stage.last)
             self._show(stage)
 
-    def clip(self, clip: str, *, rejected: bool, decoded: bool) -> None:
+    def clip(self, clip: str, *, frames: int, expected_frames: float, rejected: bool, decoded: bool) -> None:
         """A clip is done: its frames were decoded now, or were there already."""
         self.num_decoded += decoded
-        self.advance("decode", 1, rejects=int(rejected))
+        self.advance("decode", frames, of=expected_frames, is_new=decoded, rejects=int(rejected))
+
+    def run(self) -> RunProgress:
+        """How far the run is. A stage cannot end before the one that feeds it, so the last one tells."""
+        stages = [self.stages[name] for name in STAGES if name in self.stages]
+        lefts = [stage.seconds_left() for stage in stages]
+        known = [left for left in lefts if left is not None]
+        if len(stages) < len(STAGES) or lefts[-1] is None:
+            return RunProgress(0.0, None)
+        elapsed = self._clock() - min(stage.started for stage in stages)
+        left = max(known)
+        return RunProgress(elapsed / (elapsed + left) if elapsed else 0.0, left)
 
     def say(self, text: str) -> None:
         """One line for the user."""
@@ -90,8 +178,43 @@ class Reporter:
     def published(self, totals: dict[str, Any], source: HubSource | FolderSource) -> None:
         """A snapshot of `source` is there; the last word of a run that ended well."""
 
+    def _stage(self, name: str, unit: str) -> Stage:
+        now = self._clock()
+        return self.stages.setdefault(name, Stage(name, unit, Pace(now), now, now))
+
     def _show(self, stage: Stage) -> None:
         """Called with the lock held."""
+
+    def _is_due(self, stage: Stage) -> bool:
+        """Whether a line of a stage was long ago; it is shown then."""
+        if stage.last - stage.shown < PLAIN_SECONDS or not stage.covered:
+            return False
+        stage.shown = stage.last
+        return True
+
+    def _run_is_due(self) -> bool:
+        now = self._clock()
+        if now - self._run_shown < PLAIN_SECONDS or self.run().seconds_left is None:
+            return False
+        self._run_shown = now
+        return True
+
+
+class FetchProgress:
+    """Takes the bytes of one file as they come; the first ones may have been here already.
+
+    Args:
+        bytes_here: how many.
+    """
+
+    def __init__(self, reporter: Reporter, bytes_here: int) -> None:
+        self._reporter = reporter
+        self._bytes_here = bytes_here
+
+    def __call__(self, num_bytes: int) -> None:
+        is_new = self._bytes_here <= 0
+        self._bytes_here -= num_bytes
+        self._reporter.advance("fetch", num_bytes, is_new=is_new)
 
 
 class PlainReporter(Reporter):
@@ -101,9 +224,10 @@ class PlainReporter(Reporter):
         print(text, file=sys.stderr, flush=True)
 
     def _show(self, stage: Stage) -> None:
-        if stage.last - stage.shown >= PLAIN_SECONDS and stage.done:
-            stage.shown = stage.last
+        if self._is_due(stage):
             self.say(f"{stage.name}: {stage.line()}")
+        if self._run_is_due():
+            self.say(f"run: {self.run().line()}")
 
 
 class JsonReporter(Reporter):
@@ -117,9 +241,11 @@ class JsonReporter(Reporter):
             self._print(self._event(stage))
 
     def _show(self, stage: Stage) -> None:
-        if stage.last - stage.shown >= PLAIN_SECONDS and stage.done:
-            stage.shown = stage.last
+        if self._is_due(stage):
             self._print(self._event(stage))
+        if self._run_is_due():
+            run = self.run()
+            self._print({"event": "run", "share": round(run.share, 4), "seconds_left": _rounded(run.seconds_left)})
 
     @staticmethod
     def _event(stage: Stage) -> dict[str, Any]:
@@ -127,10 +253,11 @@ class JsonReporter(Reporter):
             "event": "stage",
             "stage": stage.name,
             "unit": stage.unit,
-            "done": stage.done,
+            "done": round(stage.done),
             "total": stage.total,
             "rejects": stage.rejects,
             "seconds": round(stage.seconds(), 3),
+            "seconds_left": _rounded(stage.seconds_left()),
         }
 
     @staticmethod
@@ -148,7 +275,6 @@ class BarReporter(Reporter):
             TextColumn("{task.description:>8}"),
             BarColumn(),
             TextColumn("{task.fields[line]}"),
-            TimeRemainingColumn(),
             console=Console(stderr=True),
             redirect_stdout=False,
         )
@@ -160,11 +286,15 @@ class BarReporter(Reporter):
         self._progress.stop()
 
     def _show(self, stage: Stage) -> None:
-        if stage.name not in self._bars:
+        self._show_bar(stage.name, stage.share, stage.line())
+        run = self.run()
+        self._show_bar("run", run.share, run.line())
+
+    def _show_bar(self, name: str, share: float, line: str) -> None:
+        if name not in self._bars:
             self._progress.start()
-            self._bars[stage.name] = self._progress.add_task(stage.name, total=None, line="")
-        bar = self._bars[stage.name]
-        self._progress.update(bar, total=stage.total, completed=stage.done, line=stage.line())
+            self._bars[name] = self._progress.add_task(name, total=1.0, line="")
+        self._progress.update(self._bars[name], completed=share, line=line)
 
 
 _current: list[Reporter] = [Reporter()]
@@ -180,10 +310,12 @@ def current() -> Reporter:
     return _current[0]
 
 
-def size(num_bytes: float) -> str:
-    """Bytes as a person reads them: decimal units."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(num_bytes) < 1000:
-            return f"{num_bytes:,.0f} {unit}" if unit == "B" else f"{num_bytes:,.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:,.1f} TB"
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clipshards.decode.media import Extent
 from clipshards.errors import ClipshardsError, SourceError
-from clipshards.hub.fetch import fetch, part_path
+from clipshards.hub.fetch import bytes_here, fetch
 from clipshards.hub.listing import HubFile, Listing, require_access
 from clipshards.hub.ranges import RangeFile
 from clipshards.hub.replies import hub_headers
@@ -76,10 +76,7 @@ class Look:
         """How much of a file of a Hub was downloaded already."""
         if isinstance(self._source, FolderSource):
             return 0
-        if self.on_disk(file):
-            return file.size_bytes
-        begun = part_path(self._download(file), self._listing.commit, file)
-        return begun.stat().st_size if begun.is_file() else 0
+        return bytes_here(self._download(file), self._listing.commit, file)
 
     def receipt(self, file: HubFile) -> PartReceipt | None:
         """What an earlier run knows of a part; where there was one, parts of a folder are hashed for it."""

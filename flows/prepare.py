@@ -21,11 +21,12 @@ import os
 import shutil
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from clipshards.errors import (
     UsageError,
 )
 from clipshards.estimate import part_working_bytes
-from clipshards.hub.fetch import remove_download
+from clipshards.hub.fetch import bytes_here, remove_download
 from clipshards.hub.listing import HubFile, Listing
 from clipshards.hub.source import HubSource
 from clipshards.plan import (
@@ -55,6 +56,7 @@ from clipshards.plan import (
     ShardPlan,
     SplitPlan,
     assign_clips,
+    expected_frames,
     make_view,
     plan_shards,
     plan_split,
@@ -70,7 +72,7 @@ from clipshards.schema import Reject
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_rejects, made_with
 from clipshards.tars import TarIndex, TarMember
 from flows.artifacts import reporter_of_run
-from flows.console import Reporter, size
+from flows.console import FetchProgress, Reporter, size
 from flows.settings import Settings, make_settings
 from manifests.gc import sweep
 from manifests.kept import kept_frames, known_parts
@@ -211,6 +213,8 @@ class _Preparation:
         retry = settings.retry_quarantined
         self._budget = DiskBudget(settings.disk_budget)
         self._num_open_shards: dict[str, int] = {}
+        self._num_planned: Counter[str] = Counter()
+        """Frames of the shards that are planned, by split."""
         self._kept = kept_frames(
             settings.out, made_with(settings.quality, self._decoder.decoder), profiles, retry_rejected=retry
         )
@@ -230,6 +234,7 @@ class _Preparation:
     def _run(self) -> dict[str, Any]:
         self._reporter.say(f"decoder: {self._decoder.decoder} ({self._decoder.why})")
         self._listing = listing = list_files(quote(self._settings.source), self._settings.commit)
+        self._foresee_bytes()
         states = [self._open_split(name, listing) for name in self._settings.recipe.splits]
         if not any(state.files for state in states):
             raise SourceError(
@@ -237,10 +242,13 @@ class _Preparation:
                 f"--parts {self._settings.parts!r} name: check both"
             )
         self._require_disk(states)
+        for state in states:
+            self._foresee_frames(state)
         for group in self._groups(states):
             self._make_parts(group)
             for state in group:
                 self._settle(state)
+                self._reporter.foresee("decode", "frames", 0, of=state.name)
                 self._forget_settled(state)
         manifest = self._join(states)
         manifest.warnings += [("part-removed-upstream", path) for path in self._removed_parts(states)]
@@ -264,7 +272,7 @@ class _Preparation:
         profile = self._settings.profile_of(split)
         source = "bench" if split.item_folder else None
         plan = plan_split(name, profile, result_examples, result_questions.clips(), source=source)
-        parts = [file for file in listing.find(split.parts) if self._settings.wants(file.path)]
+        parts = self._parts_of(split)
         require_different_names(file.path for file in parts)
         result = SplitResult(
             plan, result_questions, Questions(), result_examples, links, Assignment(),
@@ -319,12 +327,11 @@ class _Preparation:
 
     def _fetch(self, listing: Listing, files: Iterable[HubFile]) -> dict[str, PrefectFuture[tuple[Path, str]]]:
         files = list(files)
-        self._reporter.expect("fetch", "bytes", sum(file.size_bytes for file in files))
         staging = self._library_staging if self._settings.transport == "xet" else None
         return {
             file.path: fetch_file.submit(
                 quote(self._settings.source), listing.commit, quote(file), self._work / "downloads",
-                library_staging=staging, progress=self._advance("fetch"), stop=quote(self._stop),
+                library_staging=staging, progress=self._fetching(file), stop=quote(self._stop),
             )
             for file in files
         }  # fmt: skip
@@ -332,6 +339,8 @@ class _Preparation:
     def _make_parts(self, states: list[_SplitState]) -> None:
         """Fetch, index and shard each part as soon as it can be, no more at once than the disk may hold."""
         waiting = deque((state, file) for state in states for file in state.files if self._wants_bytes(state, file))
+        for file in {file for state in states for file in state.files} - {file for _, file in waiting}:
+            self._reporter.foresee("fetch", "bytes", 0, of=file.path)
         pending: dict[Any, tuple[_Step, _SplitState, HubFile]] = {}
         while waiting or pending:
             while waiting and self._budget.take(waiting[0][1].path, self._part_bytes(*waiting[0])):
@@ -402,7 +411,7 @@ class _Preparation:
         return None if self._settings.extract else read_receipt(self._work / "parts", sha256)
 
     def _index(self, file: HubFile, done: tuple[Path, str]) -> PrefectFuture[PartReceipt]:
-        self._reporter.expect("index", "bytes", file.size_bytes)
+        self._reporter.expect("index", "bytes", file.size_bytes, of=file.path)
         extract_to = self._settings.out / "videos" if self._settings.extract else None
         return index_part.submit(
             file.path, done, self._work / "parts",
@@ -415,6 +424,9 @@ class _Preparation:
         self._rejects += [replace(reject, path=part) for reject in receipt.index.rejects]
         self._add_clips_of(state, part, receipt.index)
         members = self._own_members(state, part)
+        self._reporter.foresee("index", "bytes", 0, of=part)
+        if self._settings.selection():
+            self._foresee_frames(state)
         if not state.split.item_folder and (part in state.on_disk or not self._must_decode(state, part, members)):
             self._start_shards(state, part, members)
 
@@ -481,11 +493,14 @@ class _Preparation:
     def _start_shard(
         self, state: _SplitState, plan: ShardPlan, members: dict[str, TarMember]
     ) -> PrefectFuture[ShardInfo]:
-        self._reporter.expect("decode", "clips", len(plan.views))
+        frames = {clip: expected_frames(views, state.plan.profile) for clip, views in plan.views.items()}
+        self._reporter.expect("decode", "frames", sum(frames.values()), of=state.name)
+        self._num_planned[state.name] += sum(frames.values())
         return shard_writer(self._decoder.decoder).submit(
             quote(plan), quote(self._part_of(state, plan, members)), quote(self._encoding(state)),
             quote(state.rows), quote(self._kept), pool=quote(self._pool), folder=self._work / "shards",
-            retry_rejected=self._settings.retry_quarantined, progress=self._clip_done, stop=quote(self._stop),
+            retry_rejected=self._settings.retry_quarantined, progress=partial(self._clip_done, frames),
+            stop=quote(self._stop),
         )  # fmt: skip
 
     def _settle(self, state: _SplitState) -> None:
@@ -600,8 +615,46 @@ class _Preparation:
     def _advance(self, stage: str) -> Callable[[int], None]:
         return lambda amount: self._reporter.advance(stage, amount)
 
-    def _clip_done(self, outcome: ClipOutcome, decoded: bool) -> None:
-        self._reporter.clip(outcome.clip, rejected=bool(outcome.reason), decoded=decoded)
+    def _fetching(self, file: HubFile) -> Callable[[int], None]:
+        """What is told of the bytes of a file; those that were here already say nothing of the network."""
+        self._reporter.expect("fetch", "bytes", file.size_bytes, of=file.path)
+        if not isinstance(self._settings.source, HubSource):
+            return self._advance("fetch")
+        here = bytes_here(self._work / "downloads" / file.path, self._listing.commit, file)
+        return FetchProgress(self._reporter, here)
+
+    def _foresee_bytes(self) -> None:
+        """All parts will be fetched and indexed, as far as the listing tells."""
+        for split in self._settings.recipe.splits.values():
+            for file in self._parts_of(split):
+                self._reporter.foresee("fetch", "bytes", file.size_bytes, of=file.path)
+                self._reporter.foresee("index", "bytes", file.size_bytes, of=file.path)
+
+    def _parts_of(self, split: Split) -> list[HubFile]:
+        return [file for file in self._listing.find(split.parts) if self._settings.wants(file.path)]
+
+    def _foresee_frames(self, state: _SplitState) -> None:
+        """Frames of shards that are not planned yet: the rows name all, unless only some clips are asked for; then
+        the parts that are known tell of the others."""
+        if not self._settings.selection():
+            views = [view for of_clip in state.plan.views.values() for view in of_clip]
+            rest = expected_frames(views, state.plan.profile)
+        else:
+            known = [file for file in state.files if file.path in state.indexes]
+            members = [name for file in known for name in self._own_members(state, file.path)]
+            frames = expected_frames((v for name in members for v in state.plan.views[name]), state.plan.profile)
+            share = sum(file.size_bytes for file in known) / (sum(file.size_bytes for file in state.files) or 1)
+            rest = round(frames / share) if share else 0
+        self._reporter.foresee("decode", "frames", rest - self._num_planned[state.name], of=state.name)
+
+    def _clip_done(self, expected: dict[str, int], outcome: ClipOutcome, decoded: bool) -> None:
+        self._reporter.clip(
+            outcome.clip,
+            frames=sum(view.num_frames for view in outcome.views),
+            expected_frames=expected[outcome.clip],
+            rejected=bool(outcome.reason),
+            decoded=decoded,
+        )
 
 
 def _rows_of(result: SplitResult) -> RowsOfViews:

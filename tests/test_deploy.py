@@ -207,7 +207,7 @@ def _prepare_runs(site: Site, hub: FaultyHub) -> None:
     artifacts = {artifact["key"]: artifact for artifact in site.api("artifacts/filter", limit=50)}
     assert artifacts.keys() == {
         f"clipshards-{name}"
-        for name in ("fetch", "index", "decode", "totals", "snapshot", "page", "frames", "source")
+        for name in ("fetch", "index", "decode", "run", "totals", "snapshot", "page", "frames", "source")
     }
     assert artifacts["clipshards-page"]["data"].endswith("/report.html)")
     assert artifacts["clipshards-frames"]["data"].startswith("data:image/jpeg;base64,")

@@ -56,8 +56,8 @@ def recording(names: list[str]) -> Any:
     from flows.console import Reporter
 
     class Recording(Reporter):
-        def clip(self, clip: str, *, rejected: bool, decoded: bool) -> None:
-            super().clip(clip, rejected=rejected, decoded=decoded)
+        def clip(self, clip: str, *, decoded: bool, **amounts: Any) -> None:
+            super().clip(clip, decoded=decoded, **amounts)
             if decoded:
                 names.append(clip)
 

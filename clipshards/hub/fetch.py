@@ -89,6 +89,14 @@ def part_path(target: Path, commit: str, file: HubFile) -> Path:
     return target.with_name(f"{target.name}.{key[:_KEY_DIGITS]}.part")
 
 
+def bytes_here(target: Path, commit: str, file: HubFile) -> int:
+    """How much of `file` an earlier call left: all of it, or what it had fetched."""
+    if target.is_file() and target.stat().st_size == file.size_bytes:
+        return file.size_bytes
+    begun = part_path(target, commit, file)
+    return begun.stat().st_size if begun.is_file() else 0
+
+
 def verified_path(target: Path) -> Path:
     """The note that says that `target` was found right."""
     return target.with_name(f"{target.name}.verified")
