@@ -94,7 +94,8 @@ class KeptWork(NamedTuple):
 
     def __str__(self) -> str:
         fetched = f"{self.parts:,} files fetched ({format_bytes(self.part_bytes)} with those that were begun)"
-        return f"{fetched}, {self.shards:,} shards finished ({format_bytes(self.shard_bytes)})"
+        finished = f"{self.shards:,} shards finished ({format_bytes(self.shard_bytes)})"
+        return ", ".join([*[fetched] * bool(self.part_bytes), finished])
 
 
 def kept_work(work: Path) -> KeptWork:

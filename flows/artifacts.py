@@ -71,7 +71,7 @@ class ArtifactReporter(Reporter):
 
     def _send(self) -> None:
         with self._lock:
-            lines = {stage.name: (stage.line(), stage.share) for stage in self.stages.values()}
+            lines = {stage.name: (self.line(stage), stage.share) for stage in self.stages.values()}
             if lines:
                 run = self.run()
                 lines["run"] = run.line(), run.share

@@ -239,7 +239,7 @@ def verify(
 
     Example: clipshards verify OUT --decode 20
     """
-    with _errors_for_people(out):
+    with _errors_for_people():
         _verify(out, as_json, decode=decode, repair=repair)
 
 

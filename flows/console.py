@@ -39,7 +39,9 @@ class Stage:
     expected: float = 0.0
     """Of the work that was begun or waits."""
     foreseen: dict[str, float] = field(default_factory=dict)
-    """Of work that is not known for sure yet, by what it belongs to."""
+    """Of work that is not known for sure yet, by what it belongs to; what comes last stands last."""
+    last_amount: float = 0.0
+    """Of what comes last, when it was foreseen."""
     covered: float = 0.0
     """What was expected of the work that is done."""
     done: float = 0
@@ -51,6 +53,11 @@ class Stage:
     def left(self) -> float:
         """Expected of what is not done."""
         return max(0.0, self.expected - self.covered) + sum(self.foreseen.values())
+
+    @property
+    def last_share(self) -> float:
+        """How much of the work is that which comes last, [0, 1]."""
+        return min(1.0, self.last_amount / ((self.covered + self.left) or 1.0))
 
     @property
     def total(self) -> int:
@@ -70,19 +77,14 @@ class Stage:
         """Units a second so far."""
         return self.done / self.seconds() if self.seconds() > 0 else 0.0
 
-    def seconds_left(self) -> float | None:
-        """None: not known yet."""
-        return self.pace.seconds_for(self.left)
-
-    def line(self) -> str:
+    def line(self, seconds_left: float | None) -> str:
         """All of it in one line."""
         if self.unit == "bytes":
             amounts = f"{size(self.done)} of {size(self.total)}, {size(self.rate())}/s"
         else:
             amounts = f"{self.done:,.0f} of {self.total:,} {self.unit}, {self.rate():,.0f}/s"
         rejects = f", {self.rejects:,} rejected" if self.rejects else ""
-        left = self.seconds_left()
-        return f"{amounts}{rejects}" + (f", {duration(left)} left" if left else "")
+        return f"{amounts}{rejects}" + (f", {duration(seconds_left)} left" if seconds_left else "")
 
 
 class RunProgress(NamedTuple):
@@ -117,7 +119,9 @@ class Reporter:
     def foresee(self, name: str, unit: str, amount: float, *, of: str) -> None:
         """So much more work of a stage than is expected will be there; 0: no more."""
         with self._lock:
-            self._stage(name, unit).foreseen[of] = max(0.0, amount)
+            stage = self._stage(name, unit)
+            stage.foreseen[of] = max(0.0, amount)
+            stage.last_amount = amount if of == next(reversed(stage.foreseen)) and amount else stage.last_amount
 
     def expect(self, name: str, unit: str, amount: float, *, of: str = "") -> None:
         """More work of a stage is there to be done, some of what was foreseen for `of`."""
@@ -158,16 +162,30 @@ class Reporter:
         self.num_decoded += decoded
         self.advance("decode", frames, of=expected_frames, is_new=decoded, rejects=int(rejected))
 
+    def seconds_left(self, name: str) -> float | None:
+        """Of a stage; None: not known yet.
+
+        It cannot end before the stage that feeds it, nor before what comes last has gone through both.
+        """
+        stage = self.stages[name]
+        own = stage.pace.seconds_for(stage.left)
+        feeding = STAGES[STAGES.index(name) - 1] if name != STAGES[0] else ""
+        if own is None or feeding not in self.stages or not (before := self.seconds_left(feeding)):
+            return own
+        last = (stage.covered + stage.left) * self.stages[feeding].last_share
+        return max(own, before + (stage.pace.seconds_for(min(last, stage.left)) or 0.0))
+
     def run(self) -> RunProgress:
-        """How far the run is. A stage cannot end before the one that feeds it, so the last one tells."""
-        stages = [self.stages[name] for name in STAGES if name in self.stages]
-        lefts = [stage.seconds_left() for stage in stages]
-        known = [left for left in lefts if left is not None]
-        if len(stages) < len(STAGES) or lefts[-1] is None:
+        """How far the run is: the last stage tells."""
+        left = self.seconds_left(STAGES[-1]) if STAGES[-1] in self.stages else None
+        if left is None:
             return RunProgress(0.0, None)
-        elapsed = self._clock() - min(stage.started for stage in stages)
-        left = max(known)
+        elapsed = self._clock() - min(stage.started for stage in self.stages.values())
         return RunProgress(elapsed / (elapsed + left) if elapsed else 0.0, left)
+
+    def line(self, stage: Stage) -> str:
+        """A stage in one line."""
+        return stage.line(self.seconds_left(stage.name))
 
     def say(self, text: str) -> None:
         """One line for the user."""
@@ -201,7 +219,7 @@ class Reporter:
 
 
 class FetchProgress:
-    """Takes the bytes of one file as they come; the first ones may have been here already.
+    """Takes the bytes of one file as they come; the first ones may have been here already, and are no work.
 
     Args:
         bytes_here: how many.
@@ -212,9 +230,9 @@ class FetchProgress:
         self._bytes_here = bytes_here
 
     def __call__(self, num_bytes: int) -> None:
-        is_new = self._bytes_here <= 0
-        self._bytes_here -= num_bytes
-        self._reporter.advance("fetch", num_bytes, is_new=is_new)
+        found = min(num_bytes, max(0, self._bytes_here))
+        self._bytes_here -= found
+        self._reporter.advance("fetch", num_bytes - found)
 
 
 class PlainReporter(Reporter):
@@ -225,7 +243,7 @@ class PlainReporter(Reporter):
 
     def _show(self, stage: Stage) -> None:
         if self._is_due(stage):
-            self.say(f"{stage.name}: {stage.line()}")
+            self.say(f"{stage.name}: {self.line(stage)}")
         if self._run_is_due():
             self.say(f"run: {self.run().line()}")
 
@@ -247,8 +265,7 @@ class JsonReporter(Reporter):
             run = self.run()
             self._print({"event": "run", "share": round(run.share, 4), "seconds_left": _rounded(run.seconds_left)})
 
-    @staticmethod
-    def _event(stage: Stage) -> dict[str, Any]:
+    def _event(self, stage: Stage) -> dict[str, Any]:
         return {
             "event": "stage",
             "stage": stage.name,
@@ -257,7 +274,7 @@ class JsonReporter(Reporter):
             "total": stage.total,
             "rejects": stage.rejects,
             "seconds": round(stage.seconds(), 3),
-            "seconds_left": _rounded(stage.seconds_left()),
+            "seconds_left": _rounded(self.seconds_left(stage.name)),
         }
 
     @staticmethod
@@ -286,7 +303,7 @@ class BarReporter(Reporter):
         self._progress.stop()
 
     def _show(self, stage: Stage) -> None:
-        self._show_bar(stage.name, stage.share, stage.line())
+        self._show_bar(stage.name, stage.share, self.line(stage))
         run = self.run()
         self._show_bar("run", run.share, run.line())
 

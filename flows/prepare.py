@@ -616,18 +616,21 @@ class _Preparation:
         return lambda amount: self._reporter.advance(stage, amount)
 
     def _fetching(self, file: HubFile) -> Callable[[int], None]:
-        """What is told of the bytes of a file; those that were here already say nothing of the network."""
-        self._reporter.expect("fetch", "bytes", file.size_bytes, of=file.path)
-        if not isinstance(self._settings.source, HubSource):
-            return self._advance("fetch")
-        here = bytes_here(self._work / "downloads" / file.path, self._listing.commit, file)
+        """What is told of the bytes of a file."""
+        here = self._bytes_here(file)
+        self._reporter.expect("fetch", "bytes", file.size_bytes - here, of=file.path)
         return FetchProgress(self._reporter, here)
+
+    def _bytes_here(self, file: HubFile) -> int:
+        if not isinstance(self._settings.source, HubSource):
+            return 0
+        return bytes_here(self._work / "downloads" / file.path, self._listing.commit, file)
 
     def _foresee_bytes(self) -> None:
         """All parts will be fetched and indexed, as far as the listing tells."""
         for split in self._settings.recipe.splits.values():
             for file in self._parts_of(split):
-                self._reporter.foresee("fetch", "bytes", file.size_bytes, of=file.path)
+                self._reporter.foresee("fetch", "bytes", file.size_bytes - self._bytes_here(file), of=file.path)
                 self._reporter.foresee("index", "bytes", file.size_bytes, of=file.path)
 
     def _parts_of(self, split: Split) -> list[HubFile]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -100,7 +102,7 @@ def test_a_hub_that_does_not_answer(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        done = call("plan", "hf://datasets/demo/GRASP", HF_ENDPOINT=endpoint)
+        done = call("plan", "hf://datasets/demo/GRASP", tmp_path / "out", HF_ENDPOINT=endpoint)
     require_error(done, 3, endpoint)
 
 
@@ -122,17 +124,22 @@ def test_nothing_to_verify(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_keeps_what_is_done(demo_source: Path, tmp_path: Path, sign: signal.Signals) -> None:
     out = tmp_path / "out"
-    command = [str(CLIPSHARDS), "prepare", str(demo_source), str(out), "--workers", "1"]
+    source = tmp_path / "a source; of 'clips'"
+    source.symlink_to(demo_source)
+    command = [str(CLIPSHARDS), "prepare", str(source), str(out), "--workers", "1"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
     while not list(out.glob("work/shards/train/*.tar")) and time.monotonic() < deadline:
         time.sleep(0.02)
     run.send_signal(sign)
     stdout, stderr = run.communicate(timeout=60)
-    require_error(subprocess.CompletedProcess(command, run.returncode, stdout, stderr), 130, "interrupted")
-    kept = {path: path.stat().st_mtime_ns for path in out.glob("work/shards/train/*.json")}
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("work/shards/*/*.json")}
+    words = ("interrupted. Kept: ", f"{len(kept)} shards finished (")
+    require_error(subprocess.CompletedProcess(command, run.returncode, stdout, stderr), 130, *words)
     assert kept and not (out / "current").exists()
-    assert subprocess.run(command, capture_output=True).returncode == 0
+    told = stderr.splitlines()[-1].partition("To go on: ")[2]
+    assert shlex.split(told) == command
+    assert subprocess.run(told, shell=True, capture_output=True).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
@@ -144,7 +151,22 @@ def test_a_full_disk(demo_source: Path, tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
-        require_error(call("prepare", demo_source, disk / "out"), 7, "disk is full")
+        done = call("prepare", demo_source, disk / "out")
+        require_error(done, 7, "disk is full", "Kept: ", f"To go on: {CLIPSHARDS} prepare {demo_source}")
         assert list(disk.glob("out/work/shards/train/*.json"))
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.flow
+def test_a_part_that_failed(demo_source: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(demo_source, source)
+    part = source / "train/videos/avsbench_part000.tar"
+    whole = part.read_bytes()
+    part.write_bytes(whole[:1000])
+    done = call("prepare", source, tmp_path / "out", "--max-rejected", "1")
+    require_error(done, 4, "1 part(s) failed", "Kept: ", "shards finished", "To go on: ")
+    part.write_bytes(whole)
+    told = done.stderr.splitlines()[-1].partition("To go on: ")[2]
+    assert subprocess.run(told, shell=True, capture_output=True).returncode == 0
