@@ -218,21 +218,29 @@ class Reporter:
         return True
 
 
-class FetchProgress:
-    """Takes the bytes of one file as they come; the first ones may have been here already, and are no work.
+class PartProgress:
+    """Takes the bytes of one file as they go through a stage; the first ones may have been here already, no work.
 
     Args:
+        of: what was foreseen of the file, its path.
         bytes_here: how many.
     """
 
-    def __init__(self, reporter: Reporter, bytes_here: int) -> None:
-        self._reporter = reporter
+    def __init__(self, reporter: Reporter, stage: str, of: str, size_bytes: int, bytes_here: int = 0) -> None:
+        self._reporter, self._stage, self._of = reporter, stage, of
         self._bytes_here = bytes_here
+        self._bytes_left = size_bytes - bytes_here
+        reporter.expect(stage, "bytes", self._bytes_left, of=of)
 
     def __call__(self, num_bytes: int) -> None:
         found = min(num_bytes, max(0, self._bytes_here))
         self._bytes_here -= found
-        self._reporter.advance("fetch", num_bytes - found)
+        self._bytes_left -= num_bytes - found
+        self._reporter.advance(self._stage, num_bytes - found)
+
+    def give_up(self) -> None:
+        """The rest of the file will not come."""
+        self._reporter.expect(self._stage, "bytes", -self._bytes_left)
 
 
 class PlainReporter(Reporter):

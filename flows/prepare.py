@@ -72,7 +72,7 @@ from clipshards.schema import Reject
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_rejects, made_with
 from clipshards.tars import TarIndex, TarMember
 from flows.artifacts import reporter_of_run
-from flows.console import FetchProgress, Reporter, size
+from flows.console import PartProgress, Reporter, size
 from flows.settings import Settings, make_settings
 from manifests.gc import sweep
 from manifests.kept import kept_frames, known_parts
@@ -213,6 +213,8 @@ class _Preparation:
         retry = settings.retry_quarantined
         self._budget = DiskBudget(settings.disk_budget)
         self._num_open_shards: dict[str, int] = {}
+        self._progress: dict[tuple[str, str], PartProgress] = {}
+        """By stage and path."""
         self._num_planned: Counter[str] = Counter()
         """Frames of the shards that are planned, by split."""
         self._kept = kept_frames(
@@ -331,7 +333,7 @@ class _Preparation:
         return {
             file.path: fetch_file.submit(
                 quote(self._settings.source), listing.commit, quote(file), self._work / "downloads",
-                library_staging=staging, progress=self._fetching(file), stop=quote(self._stop),
+                library_staging=staging, progress=self._progress_of("fetch", file), stop=quote(self._stop),
             )
             for file in files
         }  # fmt: skip
@@ -411,11 +413,10 @@ class _Preparation:
         return None if self._settings.extract else read_receipt(self._work / "parts", sha256)
 
     def _index(self, file: HubFile, done: tuple[Path, str]) -> PrefectFuture[PartReceipt]:
-        self._reporter.expect("index", "bytes", file.size_bytes, of=file.path)
         extract_to = self._settings.out / "videos" if self._settings.extract else None
         return index_part.submit(
             file.path, done, self._work / "parts",
-            extract_to=extract_to, progress=self._advance("index"), stop=quote(self._stop),
+            extract_to=extract_to, progress=self._progress_of("index", file), stop=quote(self._stop),
         )  # fmt: skip
 
     def _take_index(self, state: _SplitState, part: str, sha256: str, receipt: PartReceipt) -> None:
@@ -437,6 +438,7 @@ class _Preparation:
             self._failed_parts.append(f"{file.path}: {result}")
             self._rejects.append(Reject("part", file.path, result.reason, result.detail))
             self._reporter.say(f"part {file.path} cannot be used: {result}")
+            self._give_up(file)
             return None
         return _require(result)
 
@@ -612,14 +614,19 @@ class _Preparation:
 
     # -- progress
 
-    def _advance(self, stage: str) -> Callable[[int], None]:
-        return lambda amount: self._reporter.advance(stage, amount)
+    def _progress_of(self, stage: str, file: HubFile) -> PartProgress:
+        """What is told of the bytes of a file; those that were fetched already are no work."""
+        here = self._bytes_here(file) if stage == "fetch" else 0
+        progress = PartProgress(self._reporter, stage, file.path, file.size_bytes, here)
+        self._progress[stage, file.path] = progress
+        return progress
 
-    def _fetching(self, file: HubFile) -> Callable[[int], None]:
-        """What is told of the bytes of a file."""
-        here = self._bytes_here(file)
-        self._reporter.expect("fetch", "bytes", file.size_bytes - here, of=file.path)
-        return FetchProgress(self._reporter, here)
+    def _give_up(self, file: HubFile) -> None:
+        """No more is to be done for a part that cannot be used."""
+        for stage in ("fetch", "index"):
+            self._reporter.foresee(stage, "bytes", 0, of=file.path)
+            if progress := self._progress.get((stage, file.path)):
+                progress.give_up()
 
     def _bytes_here(self, file: HubFile) -> int:
         if not isinstance(self._settings.source, HubSource):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from flows.console import FetchProgress, JsonReporter, PlainReporter, Reporter, duration
+from flows.console import JsonReporter, PartProgress, PlainReporter, Reporter, duration
 from flows.pace import Pace
 
 BLOCK = 1_000_000
@@ -79,11 +79,11 @@ class Player:
         if number == len(self.run.parts):
             return
         part = self.run.parts[number]
-        self.reporter.expect("fetch", "bytes", part.size_bytes * (not part.is_here), of=str(number))
-        progress = FetchProgress(self.reporter, part.size_bytes if part.is_here else 0)
+        here = part.size_bytes if part.is_here else 0
+        progress = PartProgress(self.reporter, "fetch", str(number), part.size_bytes, here)
         self.receive(number, progress, part.size_bytes)
 
-    def receive(self, number: int, progress: FetchProgress, left: int) -> None:
+    def receive(self, number: int, progress: PartProgress, left: int) -> None:
         part = self.run.parts[number]
         if left <= 0:
             self.reporter.expect("index", "bytes", part.size_bytes, of=str(number))
@@ -250,3 +250,20 @@ def test_json_lines_tell_the_seconds_left(lines: dict[type[Reporter], list[str]]
 
 def test_durations_have_the_unit_that_fits() -> None:
     assert [duration(seconds) for seconds in (0.4, 89, 240, 7000)] == ["0 s", "89 s", "4 min", "1.9 h"]
+
+
+def test_a_part_that_is_given_up_is_waited_for_no_more() -> None:
+    clock = [0.0]
+    reporter = Reporter(lambda: clock[0])
+    for name in ("good", "bad"):
+        reporter.foresee("fetch", "bytes", 800, of=name)
+    good, bad = (PartProgress(reporter, "fetch", name, 1000, bytes_here=200) for name in ("good", "bad"))
+    for progress, amounts in ((bad, [200, 300]), (good, [200, 400])):
+        for amount in amounts:
+            clock[0] += 1.0
+            progress(amount)
+    assert reporter.stages["fetch"].left == 900
+    bad.give_up()
+    assert reporter.stages["fetch"].left == 400
+    good(400)
+    assert reporter.stages["fetch"].share == 1 and reporter.seconds_left("fetch") == 0
