@@ -7,10 +7,9 @@ class Pace:
     """Units of work a second.
 
     A weighted mean: a piece of work, and the time that it took, weighs as much as there was done when it came. So
-    the start of the workers and what they learn on the way fade as the work goes on, while noise is still averaged
-    over three quarters of all work (the last minutes alone, as in a moving average, would be a fifth as steady; the
-    plain mean would carry the slow start to the end). There is no constant to choose: ten clips and ten million are
-    judged alike.
+    the start of the workers fades as the work goes on, while noise is still averaged over three quarters of all the
+    work. The plain mean would carry a slow start to the end, a moving average of the last minutes would be as noisy
+    at the end as at the start, and has a length to choose: here ten clips and ten million are judged alike.
 
     Time in which there was nothing to do, such as that of waiting for a part, is no time of the work.
     """
