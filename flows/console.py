@@ -293,8 +293,8 @@ class JsonReporter(Reporter):
 class BarReporter(Reporter):
     """Bars on a terminal."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._bars: dict[str, TaskID] = {}
         self._progress = Progress(
             TextColumn("{task.description:>8}"),

@@ -97,10 +97,12 @@ class Look:
         assert isinstance(self._source, HubSource), "parts of a folder are on disk"
         raw = RangeFile(self._source, self._listing.commit, file)
         ends = time.monotonic() + MAX_SECONDS
+
+        def goes_on() -> bool:
+            return raw.num_requests < MAX_REQUESTS and time.monotonic() < ends
+
         try:
-            stream = io.BufferedReader(raw, _HEADER_BLOCK_BYTES)
-            may_go_on = lambda: raw.num_requests < MAX_REQUESTS and time.monotonic() < ends  # noqa: E731
-            return self._noted(file, read_headers(stream, may_go_on))
+            return self._noted(file, read_headers(io.BufferedReader(raw, _HEADER_BLOCK_BYTES), goes_on))
         except ClipshardsError as error:
             self.notes.append(f"{file.path} could not be looked into: {error}")
             return None
@@ -110,7 +112,7 @@ class Look:
         assert isinstance(self._source, HubSource), "parts of a folder are on disk"
         raw = RangeFile(self._source, self._listing.commit, file)
         started, extents = time.monotonic(), dict[str, Extent]()
-        for number, clip in enumerate([*members][:: max(1, len(members) // MAX_CLIPS)]):
+        for number, clip in enumerate([*members][:: -(-len(members) // MAX_CLIPS)]):
             member = members[clip]
             if raw.num_bytes + member.size_bytes > MAX_CLIP_BYTES or time.monotonic() > started + MAX_SECONDS:
                 continue

@@ -26,9 +26,7 @@ from clipshards.estimate import (
 from clipshards.hub.listing import HubFile, Listing, list_source
 from clipshards.hub.source import HubSource
 from clipshards.output import current_snapshot
-from clipshards.plan import (
-    View,
-)
+from clipshards.plan import View
 from clipshards.rendering import ClipJob
 from clipshards.speed import Measurement, made_job, measure_clips
 from flows.changes import diff_of_listing
@@ -50,19 +48,24 @@ class Plan:
     download_bytes: int
     """0 for a folder."""
     download_bytes_here: int
+    """Downloaded already, also in part."""
     download_bytes_left: int
+    """Without parts of which all frames are there."""
     clips: int | None
     examples: int | None
     questions: int | None
     bench_items: int | None
     rejected_rows: int | None
+    """Rows that a run would quarantine for what they say themselves."""
     views: int | None
     frames: int | None
     frames_left: int | None
+    """To decode: those that finished shards or the snapshot hold are not."""
     output_bytes: int | None
     output_bytes_left: int | None
     shards: int | None
     shards_left: int | None
+    """To write, of new frames or of frames that the snapshot holds."""
     disk_free_bytes: int
     disk_needed_bytes: int | None
     """Besides what is there already."""
@@ -119,7 +122,7 @@ def _measure(
     measured = measure_clips(
         jobs or [made_job(splits[0].plan.profile, decoder, folder)] * settings.workers,
         workers=settings.workers,
-    )  # fmt: skip
+    )
     return measured, words
 
 

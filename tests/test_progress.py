@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from flows.console import JsonReporter, PartProgress, PlainReporter, Reporter, duration
+from flows.console import STAGES, BarReporter, JsonReporter, PartProgress, PlainReporter, Reporter, duration
 from flows.pace import Pace
 
 BLOCK = 1_000_000
@@ -246,6 +246,17 @@ def test_json_lines_tell_the_seconds_left(lines: dict[type[Reporter], list[str]]
     assert 0 < runs[0]["share"] < 0.1 and 0.9 < runs[-1]["share"] <= 1
     assert runs[0]["seconds_left"] > runs[len(runs) // 2]["seconds_left"] > runs[-1]["seconds_left"]
     assert all("seconds_left" in event for event in events)
+
+
+def test_bars_tell_of_each_stage_and_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = [0.0]
+    reporter = BarReporter(lambda: clock[0])
+    for _ in Player(Run(parts([0.2] * 3)), reporter, clock).play():
+        pass
+    assert reporter.run() == (1.0, 0.0)
+    reporter.finish()
+    shown = capsys.readouterr().err
+    assert {name for name in ("fetch", "index", "decode", "run") if name in shown} == {*STAGES, "run"}
 
 
 def test_durations_have_the_unit_that_fits() -> None:
