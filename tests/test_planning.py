@@ -18,6 +18,7 @@ from conftest import CORPUS
 from hub_faults import FaultyHub
 
 from clipshards.estimate import Amount, Seen, estimate, learn_rates
+from clipshards.hub.fetch import fetch, part_path
 from clipshards.hub.listing import list_source
 from clipshards.hub.ranges import RangeFile
 from clipshards.hub.server import HubServer
@@ -87,17 +88,25 @@ def test_a_hub_behind_a_gate(
     demo_source: Path, demo_snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "token-of-the-test")
+    out = tmp_path / "out"
     with HubServer(demo_source, token="token-of-the-test", gated=True) as hub:
-        planned = plan(HUB, tmp_path / "out", endpoint=hub.endpoint)
+        source = make_settings(HUB, out, endpoint=hub.endpoint).source
+        listing = list_source(source)
+        here, begun = listing.find(["*/avsbench_part000.tar", "*/werewolf_part000.tar"])
+        fetch(source, listing.commit, here, out / "work/downloads" / here.path)  # type: ignore[arg-type]
+        part_path(out / "work/downloads" / begun.path, listing.commit, begun).write_bytes(bytes(1000))
+        before = sorted(out.rglob("*"))
+        planned = plan(HUB, out, endpoint=hub.endpoint)
     require_right(planned, demo_snapshot)
     require_same_counts(planned, demo_snapshot)
     rows_and_parts = [*demo_source.rglob("*.tar"), *demo_source.rglob("*.jsonl")]
     assert planned.download_bytes == sum(path.stat().st_size for path in rows_and_parts)
-    assert planned.download_bytes_left == planned.download_bytes
+    assert planned.download_bytes_here == here.size_bytes + 1000
+    assert planned.download_bytes_left == planned.download_bytes - planned.download_bytes_here
     assert planned.access.state == "token-accepted"
     assert planned.measured_on.endswith("clips of the source")
     assert "token-of-the-test" not in json.dumps(asdict(planned))
-    assert not (tmp_path / "out").exists()
+    assert sorted(out.rglob("*")) == before
 
 
 def test_a_closed_gate(demo_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
