@@ -179,7 +179,7 @@ def _one_panel(
     return draw_bars(labels, [Panel(name, values, texts)]), columns, list(zip(labels, texts, strict=True))
 
 
-_AMOUNTS: Mapping[str, Callable[[float], str]] = {"bytes": size, "clips": lambda count: f"{count:,.0f} clips"}
+_AMOUNTS: Mapping[str, Callable[[float], str]] = {"bytes": size, "frames": lambda count: f"{count:,.0f} frames"}
 
 
 def _of_stages(stages: Mapping[str, Mapping[str, Any]]) -> Picture:
