@@ -114,7 +114,9 @@ def _duration(hours: float | None) -> str:
     """Hours, or minutes when it is less than two."""
     if hours is None:
         return "unknown"
-    return f"≈ {hours:,.1f} h" if hours >= 2 else f"≈ {hours * 60:,.1f} min"
+    if hours < 1 / 30:
+        return f"≈ {hours * 3600:,.0f} s"
+    return f"≈ {hours:,.1f} h" if hours >= 2 else f"≈ {hours * 60:,.0f} min"
 
 
 def _text(name: str, value: Any) -> str:
