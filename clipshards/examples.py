@@ -27,16 +27,22 @@ from clipshards.schema import EXAMPLE_COLUMNS, Reject
 
 
 class Window(NamedTuple):
-    """The part of a clip that a row shows: [start_seconds, end_seconds)."""
+    """The part of a clip that a row shows: [start_seconds, end_seconds), or all of it: None and None."""
 
     clip: str
-    start_seconds: float
-    end_seconds: float
+    start_seconds: float | None
+    end_seconds: float | None
+
+    @property
+    def duration_seconds(self) -> float | None:
+        """Of the window; None for a whole clip."""
+        whole = self.start_seconds is None or self.end_seconds is None
+        return None if whole else self.end_seconds - self.start_seconds  # type: ignore[operator]
 
 
 _INT64 = 1 << 63
 _encode = msgspec.json.Encoder().encode
-_DIFFICULTY = "medium"  # where a line names none
+DEFAULT_DIFFICULTY = "medium"  # where a line names none
 
 Shown = tuple[Window, ...]
 """The windows of one example, in order: nearly always one."""
@@ -51,6 +57,8 @@ class Examples:
     """For each row of the table, its windows; equal ones are one object."""
     rejects: list[Reject] = field(default_factory=list)
     num_lines: int = 0
+    has_hints: bool = True
+    """Whether the format names rate and size of a clip, so that a row without them is worth a warning."""
 
 
 def read_examples(files: Iterable[tuple[str, str, Path]], clip_folder: str = "") -> Examples:
@@ -181,7 +189,7 @@ def _read_plain(lines: Sequence[bytes], stage: str, clip_path: ClipPaths) -> tup
     targets = [text.content for text in lasts]
     stripped = [target.strip() for target in targets]
     require_plain(all(stripped) and all([text.output for text in lasts]))
-    difficulties = [meta.difficulty or _DIFFICULTY for meta in metas]
+    difficulties = [meta.difficulty or DEFAULT_DIFFICULTY for meta in metas]
     questions = [
         meta.question_text or next((text.content for text in row[1:-1] if not text.output), None)
         for meta, row in zip(metas, rows, strict=True)
@@ -217,7 +225,7 @@ class _Specs:
         self.warnings: tuple[str, ...] = ()
         self.fps: float | None = None
         self.first_size: tuple[int | None, int | None] = _NO_SIZE
-        self.difficulty = _DIFFICULTY
+        self.difficulty = DEFAULT_DIFFICULTY
         self.question: str | None = None
         self.events = _event_column([None])
         self._read(objects, clip_path)

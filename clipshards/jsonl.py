@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import IO, Any, NoReturn
@@ -23,7 +24,10 @@ READ_BYTES = 1 << 18
 """Buffer of a file of lines; reading by Python's 8 kB takes twice as long."""
 
 _BOM = b"\xef\xbb\xbf"
+_SPACE = b" \t\r\n"
+_TEXT_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{},]', re.DOTALL)
 _decode = msgspec.json.Decoder().decode
+_decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def read_blocks(file: IO[bytes], size: int) -> Iterator[tuple[list[int], list[bytes]]]:
@@ -41,6 +45,53 @@ def read_blocks(file: IO[bytes], size: int) -> Iterator[tuple[list[int], list[by
             lines = [line for line in lines if line and not line.isspace()]
         if lines:
             yield numbers, lines
+
+
+def read_objects(file: IO[bytes], size: int) -> Iterator[tuple[list[int], list[bytes]]]:
+    """Yield (1-based numbers, texts) of up to `size` objects: the elements of a JSON array, or lines.
+
+    A file whose first character is `[` is an array, as no line of objects starts so. A text that is no JSON is
+    yielded as it is: it is for `parse_json` to say what is wrong with it.
+    """
+    start = file.read(READ_BYTES).removeprefix(_BOM).lstrip(_SPACE)
+    file.seek(0)
+    if not start.startswith(b"["):
+        yield from read_blocks(file, size)
+        return
+    texts = _elements(file.read().removeprefix(_BOM).strip(_SPACE))
+    for first in range(0, len(texts), size):
+        block = texts[first : first + size]
+        yield list(range(first + 1, first + 1 + len(block))), block
+
+
+def _elements(array: bytes) -> list[bytes]:
+    try:
+        return [bytes(element) for element in _decode_array(array)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _split_elements(array)
+
+
+def _split_elements(array: bytes) -> list[bytes]:
+    """The elements of an array that is damaged somewhere: cut at the commas that lie in no inner bracket.
+
+    What follows the end of the array is one more element; so is what is left of one where the file ends.
+    """
+    pieces, start, depth = [], 1, 0
+    for token in _TEXT_OR_BRACKET.finditer(array):
+        kind = token[0]
+        if kind in (b"[", b"{"):
+            depth += 1
+        elif kind in (b"]", b"}"):
+            depth -= 1
+        if depth == 0 or (depth == 1 and kind == b","):
+            pieces.append(array[start : token.start()])
+            start = token.end()
+        if depth == 0:
+            break
+    pieces.append(array[start:])
+    if depth == 1:
+        pieces.append(b"[")  # the file ends between two elements: what is lost shows as a text that is no JSON
+    return [piece for piece in (piece.strip(_SPACE) for piece in pieces) if piece]
 
 
 def parse_json(text: bytes) -> Any:

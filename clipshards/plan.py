@@ -85,7 +85,7 @@ def plan_split(
         source: first word of the keys; None: the first folder of the clip's path.
     """
     plan = SplitPlan(split, profile)
-    known: dict[tuple[Window, int], View] = {}
+    known: dict[tuple[Window, int | None], View] = {}
     for shown in dict.fromkeys(examples.shown):
         plan.views_of[shown] = _views_of(plan, shown, known, source)
     for clip in dict.fromkeys(clips_without_windows):
@@ -95,10 +95,10 @@ def plan_split(
 
 
 def _views_of(
-    plan: SplitPlan, shown: Shown, known: dict[tuple[Window, int], View], source: str | None
+    plan: SplitPlan, shown: Shown, known: dict[tuple[Window, int | None], View], source: str | None
 ) -> tuple[View, ...] | Rejected:
     try:
-        counts = count_frames([window.end_seconds - window.start_seconds for window in shown], plan.profile)
+        counts = _counts(shown, plan.profile)
     except Rejected as rejected:
         return rejected
     views = []
@@ -110,6 +110,12 @@ def _views_of(
             plan.views.setdefault(window.clip, []).append(view)
         views.append(view)
     return tuple(views)
+
+
+def _counts(shown: Shown, profile: Profile) -> Sequence[int | None]:
+    """Frames of each window; None for that of a whole clip, whose length is known when it is opened."""
+    seconds = [window.duration_seconds for window in shown if window.duration_seconds is not None]
+    return count_frames(seconds, profile) if len(seconds) == len(shown) else [None] * len(shown)
 
 
 def make_view(
@@ -140,6 +146,8 @@ def link_examples(examples: Examples, questions: Questions) -> list[int]:
 
     The question of an example is its `question_text`, else its prompt, which may hold the options as well.
     """
+    if not questions.table.num_rows:
+        return [-1] * examples.table.num_rows
     exact = pc.index_in(_asked(examples.table), value_set=_asked(questions.table))  # the first of equal ones
     numbers: list[int] = pc.fill_null(exact, -1).to_pylist()
     if -1 in numbers:
@@ -229,13 +237,14 @@ class ShardPlan:
 
 def expected_frames(views: Iterable[View], profile: Profile) -> int:
     """Frames of views before any clip is opened: of whole clips, whose length is not known, it is a guess."""
-    whole = profile.max_total if profile.max_fps is None else _UNKNOWN_FRAMES
+    whole = profile.max_total if profile.max_fps is None else min(_UNKNOWN_FRAMES, profile.max_total)
     return sum(whole if view.num_frames is None else view.num_frames for view in views)
 
 
 def planned_bytes(views: Mapping[str, Sequence[View]], profile: Profile) -> int:
     """Estimate of what the views take in shards: full grids at JPEG q95."""
-    frames = sum(view.num_frames or _UNKNOWN_FRAMES for clip in views.values() for view in clip)
+    unknown = min(_UNKNOWN_FRAMES, profile.max_total)
+    frames = sum(view.num_frames or unknown for clip in views.values() for view in clip)
     return int(frames * profile.max_cells * profile.grid_pixels**2 * BYTES_PER_PIXEL)
 
 

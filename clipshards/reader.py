@@ -106,7 +106,8 @@ class Example:
     gt_events: list[dict[str, Any]] | None
     """As in the line; None where the line has none."""
     extra: dict[str, Any]
-    """Fields that GRASP does not name: number of the spec → fields; see `examples`."""
+    """Fields that the format does not name: number of the spec → fields; of the row of a conversation under "row".
+    See `examples` and `conversations`."""
     video_tokens: int
     """Of all videos."""
 
@@ -541,6 +542,8 @@ def _with_extra(specs: list[dict[str, Any]], extra: dict[str, Any]) -> list[dict
     ordered = [by_type[word].pop(0) if by_type.get(word) else {} for word in extra.get("order", ())]
     ordered += [spec for rest in by_type.values() for spec in rest]
     for number, fields in extra.items():
-        if number != "order":
+        if number == "row":
+            ordered[-1] = fields | ordered[-1]  # the meta
+        elif number != "order":
             ordered[int(number)] |= fields
     return ordered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -22,6 +23,8 @@ class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     questions: list[str] = []
     examples: dict[str, list[str]] = {}
     """stage (sft, rl) → files with one training example a line."""
+    examples_format: Literal["specs", "conversations"] = "specs"
+    """How a training example is written; see the modules `examples` and `conversations`."""
     item_folder: str = ""
     """Folder inside a part whose JSON members are bench items."""
     clip_folder: str = ""
@@ -43,6 +46,19 @@ class QuestionFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     response: str = "response"
 
 
+class ConversationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names of the fields and words of a conversation; see the module `conversations`."""
+
+    clip: str = "video"
+    turns: str = "conversations"
+    speaker: str = "from"
+    text: str = "value"
+    user: str = "human"
+    assistant: str = "gpt"
+    markers: tuple[str, ...] = ("<image>", "<video>")
+    """Words of which one stands once in the text of the user, where the video comes."""
+
+
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a data set keeps what; see `recipes/grasp.toml`."""
 
@@ -51,6 +67,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repo: str = ""
     licence: str = ""
     question_fields: QuestionFields = QuestionFields()
+    conversation_fields: ConversationFields = ConversationFields()
     multiple_choice_formats: tuple[str, ...] = ("mcq",)
     canonical_categories: dict[str, str] = {}
     profiles: dict[str, dict[str, str | int | float | None]] = {}

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 
 from clipshards.annotations import QuestionBuilder, Questions, read_questions
 from clipshards.estimate import NOTHING, Seen
-from clipshards.examples import Examples, read_examples
+from clipshards.examples import Examples
+from clipshards.formats import read_split_examples
 from clipshards.hub.listing import HubFile, Listing
 from clipshards.plan import (
     ShardPlan,
@@ -106,9 +107,8 @@ def open_split(settings: Settings, listing: Listing, look: Look, name: str, is_o
     if not is_open:
         return SplitLook(split, SplitPlan(name, profile), 1, files, row_files)
     questions = read_questions([(file.path, look.rows(file)) for file in question_files], settings.recipe, split)
-    examples = read_examples(
-        [(stage, file.path, look.rows(file)) for stage, file in example_files], split.clip_folder
-    )
+    files_of_stages = [(stage, file.path, look.rows(file)) for stage, file in example_files]
+    examples = read_split_examples(files_of_stages, settings.recipe, split)
     source = "bench" if split.item_folder else None
     plan = plan_split(name, profile, examples, questions.clips(), source=source)
     size_bytes = shard_bytes(planned_bytes(plan.views, profile))

@@ -410,6 +410,8 @@ class _Join:
 
     def _with_hints(self, kept: pa.Table) -> Any:
         """Warnings of the rows, with those about their hints added."""
+        if not self._result.examples.has_hints:
+            return kept.column("warnings")
         infos = {outcome.clip: outcome.info for outcome in self._outcomes.values() if outcome.info}
         row_of_clip = pc.index_in(kept.column("clip"), pa.array(list(infos), pa.string()))
         heights = pa.array([info.height for info in infos.values()], pa.int32()).take(row_of_clip)

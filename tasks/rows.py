@@ -9,7 +9,8 @@ from prefect.cache_policies import NO_CACHE
 
 from clipshards.annotations import QuestionBuilder, Questions, read_questions
 from clipshards.collector import paused_collector
-from clipshards.examples import Examples, read_examples
+from clipshards.examples import Examples
+from clipshards.formats import read_split_examples
 from clipshards.plan import link_examples
 from clipshards.recipe import Recipe, Split
 
@@ -25,7 +26,7 @@ def read_rows(
     split = recipe.splits[split_name]
     with paused_collector():
         questions = read_questions(question_files, recipe, split)
-        examples = read_examples(example_files, split.clip_folder)
+        examples = read_split_examples(example_files, recipe, split)
         return questions, examples, link_examples(examples, questions)
 
 
