@@ -78,8 +78,8 @@ class DiskMeter:
 
 
 def working_bytes(work: Path) -> int:
-    """Bytes of downloads, frames that wait for their shard, and shards that are not finished."""
-    patterns = ("downloads/**/*", "shards/*/*.frames/*", "shards/*/*.tmp")
+    """Bytes of downloads, unpacked parts, frames that wait for their shard, and shards that are not finished."""
+    patterns = ("downloads/**/*", "unpacked/**/*", "shards/*/*.frames/*", "shards/*/*.tmp")
     return sum(_size(path) for pattern in patterns for path in work.glob(pattern))
 
 

@@ -110,7 +110,11 @@ def least_budget(part_bytes: Sequence[int], *, together: bool) -> int:
     return sum(part_bytes) if together else max(part_bytes, default=0)
 
 
-def part_working_bytes(size_bytes: int, quality: int | None, *, is_fetched: bool) -> int:
-    """What a part takes of the disk until its shards are finished: itself, and frames that wait for them."""
+def part_working_bytes(size_bytes: int, quality: int | None, *, is_fetched: bool, unpacked_bytes: int) -> int:
+    """What a part takes of the disk until its shards are finished: itself, and frames that wait for them.
+
+    Args:
+        unpacked_bytes: set apart for the tar out of a compressed part.
+    """
     ratio = FRAMES_TO_CLIPS if quality is not None else LOSSLESS_FRAMES_TO_CLIPS
-    return size_bytes * is_fetched + int(size_bytes * ratio)
+    return size_bytes * is_fetched + unpacked_bytes + int(size_bytes * ratio)

@@ -282,7 +282,7 @@ def plan_shards(plan: SplitPlan, part: str, clips: Iterable[str], size_bytes: in
 
 def shard_stem(part: str) -> str:
     """First word of the shards of a part: its file name; one that has to be cleaned gets a hash of its path."""
-    name = part.rsplit("/", 1)[-1].removesuffix(".tar")
+    name = re.sub(r"\.(tar|tar\.gz|tgz)$", "", part.rsplit("/", 1)[-1])
     clean = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
     return clean if clean == name else f"{clean}-{hashlib.sha256(part.encode()).hexdigest()[:8]}"
 
@@ -295,4 +295,4 @@ def require_different_names(parts: Iterable[str]) -> None:
     """
     names = Counter(map(shard_stem, parts))
     if doubled := [name for name, count in names.items() if count > 1]:
-        raise SourceError(f"two parts of one split are called {doubled[0]}.tar: choose one of them with --parts")
+        raise SourceError(f"two parts of one split are called {doubled[0]!r}: choose one of them with --parts")

@@ -107,6 +107,13 @@ def list_names(path: Path) -> list[str]:
         return [entry.name for entry in _walk(file.fileno(), path.name, MAX_MEMBERS).entries]
 
 
+def is_gzip(path: Path) -> bool:
+    """Whether a file is gzip, and no tar whose first member is named so that it looks like it."""
+    with path.open("rb") as file:
+        start = file.read(BLOCK)
+    return start.startswith(b"\x1f\x8b") and not _is_header(start)
+
+
 def _walk(descriptor: int, part: str, max_members: int) -> _Reader:
     reader = _Reader(descriptor, os.fstat(descriptor).st_size, part, max_members)
     reader.read()
@@ -173,7 +180,7 @@ class _Reader:
         start = os.pread(self.descriptor, BLOCK, 0)
         if not start:
             raise Rejected("empty-file", f"{self.part} has 0 bytes")
-        if len(start) == BLOCK and _has_checksum(start):
+        if _is_header(start):
             return  # a tar, whatever the name of its first member looks like
         for magic, name in _COMPRESSED.items():
             if start.startswith(magic):
@@ -201,7 +208,7 @@ class _Reader:
         else:
             return None
         header = os.pread(self.descriptor, BLOCK, position)
-        if len(header) < BLOCK or not _has_checksum(header):
+        if not _is_header(header):
             raise Rejected("data-after-end-mark", f"bytes that are no tar header at {position}")
         if not self.warnings:  # once, however many are glued on
             self.warnings.append(("data-after-end-mark", f"at {position}"))
@@ -332,6 +339,10 @@ class _Reader:
         self.rejects.append(
             Reject("member", self.part, rejected.reason, rejected.detail, member=name, offset_bytes=position)
         )
+
+
+def _is_header(block: bytes) -> bool:
+    return len(block) == BLOCK and _has_checksum(block)
 
 
 def _has_checksum(header: bytes) -> bool:

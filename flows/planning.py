@@ -29,6 +29,7 @@ from clipshards.output import current_snapshot
 from clipshards.plan import View
 from clipshards.rendering import ClipJob
 from clipshards.speed import Measurement, made_job, measure_clips
+from clipshards.unpack import bytes_set_apart
 from flows.changes import diff_of_listing
 from flows.looking import Access, Look
 from flows.settings import Settings
@@ -212,7 +213,15 @@ def _output(
     is_hub = isinstance(settings.source, HubSource)
     least = [
         least_budget(
-            [part_working_bytes(file.size_bytes, settings.quality, is_fetched=is_hub) for file in split.files],
+            [
+                part_working_bytes(
+                    file.size_bytes,
+                    settings.quality,
+                    is_fetched=is_hub,
+                    unpacked_bytes=bytes_set_apart(file.path, file.size_bytes),
+                )
+                for file in split.files
+            ],  # fmt: skip
             together=bool(split.split.item_folder),
         )
         for split in splits

@@ -71,6 +71,7 @@ from clipshards.report import PAGE
 from clipshards.schema import Reject
 from clipshards.shards import Encoding, PartOnDisk, ShardInfo, find_shard, has_rejects, made_with
 from clipshards.tars import TarIndex, TarMember
+from clipshards.unpack import bytes_set_apart, is_packed_name, remove_unpacked
 from flows.artifacts import reporter_of_run
 from flows.console import PartProgress, Reporter, size
 from flows.settings import Settings, make_settings
@@ -80,7 +81,7 @@ from manifests.lock import hold_output
 from manifests.rows import RowsOfViews
 from manifests.snapshot import Provenance, RunRecord
 from manifests.tables import Manifest, PartRecord, SplitResult
-from tasks.parts import fetch_file, index_part, list_files
+from tasks.parts import Unpacking, fetch_file, index_part, list_files
 from tasks.rows import read_items, read_rows
 from tasks.shards import shard_writer
 from tasks.snapshots import join_rows, publish_snapshot
@@ -263,7 +264,7 @@ class _Preparation:
         questions = listing.find(split.questions)
         examples = [(stage, f) for stage, found in split.examples.items() for f in listing.find(found)]
         files = [*questions, *(file for _, file in examples)]
-        fetched = self._fetch(listing, files)
+        fetched = self._fetch(listing, files, are_parts=False)
         done = {file.path: _rows_on_disk(fetched[file.path], file) for file in files}
         result_questions, result_examples, links = read_rows(
             name,
@@ -327,16 +328,24 @@ class _Preparation:
 
     # -- parts, each on its own
 
-    def _fetch(self, listing: Listing, files: Iterable[HubFile]) -> dict[str, PrefectFuture[tuple[Path, str]]]:
+    def _fetch(
+        self, listing: Listing, files: Iterable[HubFile], *, are_parts: bool = True
+    ) -> dict[str, PrefectFuture[tuple[Path, str]]]:
         files = list(files)
         staging = self._library_staging if self._settings.transport == "xet" else None
         return {
             file.path: fetch_file.submit(
                 quote(self._settings.source), listing.commit, quote(file), self._work / "downloads",
-                library_staging=staging, progress=self._progress_of("fetch", file), stop=quote(self._stop),
+                library_staging=staging, unpacking=quote(self._unpacking(file)) if are_parts else None,
+                progress=self._progress_of("fetch", file), stop=quote(self._stop),
             )
             for file in files
         }  # fmt: skip
+
+    def _unpacking(self, file: HubFile) -> Unpacking:
+        bounded = self._budget.total_bytes is not None
+        limit_bytes = bytes_set_apart(file.path, file.size_bytes) if bounded else None
+        return Unpacking(self._work / "unpacked", limit_bytes, lambda num_bytes: None)
 
     def _make_parts(self, states: list[_SplitState]) -> None:
         """Fetch, index and shard each part as soon as it can be, no more at once than the disk may hold."""
@@ -389,17 +398,24 @@ class _Preparation:
         return ([], None) if self._num_open_shards[file.path] else self._forget(state, file)
 
     def _forget(self, state: _SplitState, file: HubFile) -> _Next:
-        """With a budget: remove what was downloaded of a part; its index and hash stay."""
-        if self._budget.total_bytes is not None and isinstance(self._settings.source, HubSource):
-            state.on_disk.pop(file.path, None)
-            remove_download(self._work / "downloads" / file.path)
+        """With a budget: remove what was downloaded and unpacked of a part; its index and hash stay."""
+        if self._budget.total_bytes is not None:
+            if isinstance(self._settings.source, HubSource):
+                state.on_disk.pop(file.path, None)
+                remove_download(self._work / "downloads" / file.path)
+            if is_packed_name(file.path):
+                state.on_disk.pop(file.path, None)
+                remove_unpacked(self._work / "unpacked" / file.path)
         self._budget.give_back(file.path)
         return [], None
 
     def _part_bytes(self, state: _SplitState, file: HubFile) -> int:
         """What a part takes of the disk while it is worked on."""
         is_fetched = isinstance(self._settings.source, HubSource)
-        return part_working_bytes(file.size_bytes, self._settings.quality, is_fetched=is_fetched)
+        unpacked = bytes_set_apart(file.path, file.size_bytes)
+        return part_working_bytes(
+            file.size_bytes, self._settings.quality, is_fetched=is_fetched, unpacked_bytes=unpacked
+        )
 
     def _wants_bytes(self, state: _SplitState, file: HubFile) -> bool:
         """Whether a part must be fetched: not when it was indexed before and nothing is to be decoded out of it."""
@@ -414,9 +430,10 @@ class _Preparation:
 
     def _index(self, file: HubFile, done: tuple[Path, str]) -> PrefectFuture[PartReceipt]:
         extract_to = self._settings.out / "videos" if self._settings.extract else None
+        on_disk = replace(file, size_bytes=done[0].stat().st_size)  # more than in the source when it was unpacked
         return index_part.submit(
             file.path, done, self._work / "parts",
-            extract_to=extract_to, progress=self._progress_of("index", file), stop=quote(self._stop),
+            extract_to=extract_to, progress=self._progress_of("index", on_disk), stop=quote(self._stop),
         )  # fmt: skip
 
     def _take_index(self, state: _SplitState, part: str, sha256: str, receipt: PartReceipt) -> None:

@@ -52,7 +52,7 @@ def sweep(work: Path) -> None:
     """Remove what runs that died left half done; call it holding the output."""
     for folder in [*work.glob("trash-*"), work / "staging", work / "library", *work.glob("shards/*/*.frames")]:
         shutil.rmtree(folder, ignore_errors=True)
-    for path in [*work.glob("shards/*/*.tmp"), *work.glob("parts/*.tmp")]:
+    for path in [*work.glob("shards/*/*.tmp"), *work.glob("parts/*.tmp"), *work.glob("unpacked/**/*.tmp")]:
         path.unlink(missing_ok=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from clipshards.hub.listing import HubFile, Listing, hash_file, list_source
 from clipshards.hub.source import FolderSource, HubSource
 from clipshards.receipts import PartReceipt, make_receipt, write_receipt
 from clipshards.tars import extract, index_tar
+from clipshards.unpack import is_packed_name, is_unpacked, unpack
 
 Progress = Callable[[int], None]
 
@@ -36,6 +38,16 @@ async def _may_help(task: Any, run: Any, state: Any) -> bool:
     except Exception:  # noqa: BLE001  whatever it is, it is not a network that may come back
         return False
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacking:
+    """Where a part goes when it is compressed."""
+
+    folder: Path
+    limit_bytes: int | None
+    """Most that it may take; None: see `unpack`."""
+    progress: Progress
 
 
 # The listing asks five times itself; what then still fails, a scheduled run asks the next time.
@@ -62,13 +74,33 @@ def fetch_file(
     folder: Path,
     *,
     library_staging: Path | None,
+    unpacking: Unpacking | None,
     progress: Progress,
     stop: threading.Event,
 ) -> tuple[Path, str]:
     """The verified file on disk and its sha256; a local folder's file stays where it is.
 
-    With `library_staging`, huggingface_hub downloads it there first.
+    With `library_staging`, huggingface_hub downloads it there first. A part that is compressed is unpacked; its
+    hash stays that of the file in the source.
     """
+    path, sha256 = _fetch(source, commit, file, folder, library_staging, progress, stop)
+    if unpacking is None:
+        return path, sha256
+    target = unpacking.folder / file.path
+    return unpack(
+        path, sha256, target, limit_bytes=unpacking.limit_bytes, progress=unpacking.progress, stop=stop
+    ), sha256
+
+
+def _fetch(
+    source: HubSource | FolderSource,
+    commit: str,
+    file: HubFile,
+    folder: Path,
+    library_staging: Path | None,
+    progress: Progress,
+    stop: threading.Event,
+) -> tuple[Path, str]:
     if isinstance(source, FolderSource):
         path = source.folder / file.path
     else:
@@ -101,7 +133,10 @@ def index_part(
 ) -> PartReceipt:
     """The members of a part with their hashes; writes the plain tree when that was asked for."""
     path, sha256 = fetched
-    receipt = make_receipt(path, sha256, index_tar(path, part=part, progress=progress, stop=stop))
+    index = index_tar(path, part=part, progress=progress, stop=stop)
+    if is_unpacked(path) and not is_packed_name(part):
+        index = replace(index, warnings=(*index.warnings, ("tar-compressed", part)))
+    receipt = make_receipt(path, sha256, index)
     write_receipt(receipts, receipt)
     if extract_to is not None:
         extract(receipt.index, path, extract_to)

@@ -10,6 +10,7 @@ FOLDER/
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -18,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from clipshards.demo import rows
 from clipshards.demo.clips import BENCH, TRAIN, Clip
@@ -56,13 +57,15 @@ def build(folder: Path, *, workers: int = 2) -> None:
     media = encode_clips((*TRAIN, *BENCH), workers=workers)
     for (source, part), clips in groupby(TRAIN, key=lambda clip: (clip.source, clip.part)):
         members = {clip.path: media[clip.path] for clip in clips}
-        _write_tar(folder / f"train/videos/{source}_part{part:03d}.tar", members)
+        with (folder / f"train/videos/{source}_part{part:03d}.tar").open("wb") as file:
+            write_tar(file, members)
     items = {f"json/{row.id}.json": _json(rows.bench_item(row)) for row in bench}
-    _write_tar(folder / "test/grasp_bench.tar", items | {clip.path: media[clip.path] for clip in BENCH})
-    _write_lines(folder / "train/annotations.jsonl", map(rows.annotation, train))
-    _write_lines(folder / "train/data_sft.jsonl", rows.sft_lines(train))
-    _write_lines(folder / "train/data_rl.jsonl", rows.rl_lines(train))
-    _write_lines(folder / "test/annotations.jsonl", map(rows.annotation, bench))
+    with (folder / "test/grasp_bench.tar").open("wb") as file:
+        write_tar(file, items | {clip.path: media[clip.path] for clip in BENCH})
+    write_lines(folder / "train/annotations.jsonl", map(rows.annotation, train))
+    write_lines(folder / "train/data_sft.jsonl", rows.sft_lines(train))
+    write_lines(folder / "train/data_rl.jsonl", rows.rl_lines(train))
+    write_lines(folder / "test/annotations.jsonl", map(rows.annotation, bench))
     card = _CARD.format(clips=len(TRAIN), train=len(train), bench_clips=len(BENCH), bench=len(bench))
     (folder / "README.md").write_bytes(card.encode())
 
@@ -84,9 +87,9 @@ def encode_clips(clips: Sequence[Clip], *, workers: int) -> dict[str, bytes]:
     return {clip.path: media[clip.path] for clip in clips}
 
 
-def _write_tar(path: Path, members: dict[str, bytes]) -> None:
+def write_tar(file: IO[bytes] | gzip.GzipFile, members: dict[str, bytes]) -> None:
     """A USTAR archive, sorted by name, with nothing of this machine or moment in it."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in sorted(members.items()):
             info = tarfile.TarInfo(name)
             info.size = len(content)
@@ -98,5 +101,6 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False) + "\n").encode()
 
 
-def _write_lines(path: Path, values: Iterable[Any]) -> None:
+def write_lines(path: Path, values: Iterable[Any]) -> None:
+    """A JSON value a line."""
     path.write_bytes(b"".join(_json(value) for value in values))
