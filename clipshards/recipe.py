@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,9 @@ import msgspec
 
 from clipshards.errors import UsageError
 from clipshards.sampling import GRASP_BENCH, GRASP_TRAIN, Profile
+
+_RESERVED = ("manifests", "bench")
+"""The folder of the tables, and the word by which a reader asks for bench items."""
 
 PROFILES = {profile.name: profile for profile in (GRASP_TRAIN, GRASP_BENCH)}
 
@@ -185,6 +189,9 @@ def _unknown(place: str, key: str, known: Iterable[str]) -> str:
 
 def _mistakes_of_split(split: Split, place: str, own_profiles: Iterable[str]) -> list[str]:
     found = [] if split.parts else [f"{place}.parts: must hold at least one pattern"]
+    name = place.partition(".")[2]
+    if not re.fullmatch(r"\w[\w-]*", name) or name in _RESERVED:
+        found.append(f"{place}: a split is a folder of the output: letters, digits, '_' and '-', not {_RESERVED}")
     patterns = {"parts": split.parts, "questions": split.questions}
     patterns |= {f"examples.{stage}": of_stage for stage, of_stage in split.examples.items()}
     for field, of_field in patterns.items():

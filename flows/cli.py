@@ -31,6 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+recipe_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Write and check recipes.")
+app.add_typer(recipe_app, name="recipe")
 
 Source = Annotated[str, typer.Argument(help="hf://datasets/OWNER/NAME[@REVISION], or a folder of the same shape.")]
 Out = Annotated[Path, typer.Argument(help="Output folder; OUT/current is the finished snapshot.")]
@@ -371,6 +373,45 @@ def serve(
             typer.echo(f"use it with: HF_ENDPOINT={hub.endpoint} clipshards prepare hf://datasets/{repo} OUT")
             sys.stdout.flush()
             signal.pause()
+
+
+@recipe_app.command("check")
+def check_recipe(
+    file: Annotated[str, typer.Argument(help="TOML file, or name of a built-in recipe.")],
+    source: Annotated[
+        str | None, typer.Option("--source", help="Also list this source: how many files each pattern finds.")
+    ] = None,
+) -> None:
+    """Say what a recipe means, or each mistake in it: a line each, exit code 2.
+
+    Example: clipshards recipe check own.toml --source hf://datasets/OWNER/NAME
+    """
+    with _errors_for_people():
+        from flows.recipes import check
+
+        check(file, source)
+
+
+@recipe_app.command("new")
+def new_recipe(
+    source: Source,
+    write: Annotated[
+        Path | None, typer.Option("--write", help="File for the draft; default: it is printed.")
+    ] = None,
+) -> None:
+    """Draft a recipe from the listing of a source and the first rows of its files; guesses are marked.
+
+    Example: clipshards recipe new hf://datasets/OWNER/NAME --write own.toml
+    """
+    with _errors_for_people():
+        from flows.recipes import draft, write_new
+
+        text = draft(source)
+        if write is None:
+            typer.echo(text, nl=False)
+        else:
+            write_new(write, text)
+            typer.echo(f"{write}: look at each guess, then `clipshards recipe check {write} --source {source}`")
 
 
 def main() -> None:
