@@ -191,7 +191,9 @@ def _mistakes_of_split(split: Split, place: str, own_profiles: Iterable[str]) ->
     found = [] if split.parts else [f"{place}.parts: must hold at least one pattern"]
     name = place.partition(".")[2]
     if not re.fullmatch(r"\w[\w-]*", name) or name in _RESERVED:
-        found.append(f"{place}: a split is a folder of the output: letters, digits, '_' and '-', not {_RESERVED}")
+        found.append(
+            f"{place}: a split is a folder of the output: letters, digits, '_', '-', not {' or '.join(_RESERVED)}"
+        )
     patterns = {"parts": split.parts, "questions": split.questions}
     patterns |= {f"examples.{stage}": of_stage for stage, of_stage in split.examples.items()}
     for field, of_field in patterns.items():

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from clipshards.errors import SourceError
 from clipshards.recipe import ConversationFields, QuestionFields
 
 START_BYTES = 1 << 17
@@ -27,8 +28,11 @@ START_BYTES = 1 << 17
 ReadStart = Callable[[str], bytes]
 """Path in the source → the first `START_BYTES` of the file."""
 
+_MOST_UNCLEAR = 20
 _PART = re.compile(r"(\.tar|\.tar\.gz|\.tgz)$", re.IGNORECASE)
 _ROWS = re.compile(r"\.jsonl?$", re.IGNORECASE)
+_SPECS = re.compile(r'\[\s*\{[^{}]*"type"\s*:\s*"(video|text|meta)"')
+_BETWEEN = re.compile(r"[\s,]*")
 _WORDS_OF_SPLITS = {
     "test": {"test", "testing", "eval", "evaluation", "bench", "benchmark"},
     "validation": {"val", "valid", "validation", "dev"},
@@ -71,17 +75,22 @@ class _SplitDraft:
 
 
 def draft_recipe(name: str, repo: str, paths: Sequence[str], read_start: ReadStart) -> str:
-    """The draft as TOML text; it passes `find_mistakes` when there is a part at all.
+    """The draft as TOML text; it passes `find_mistakes`.
 
     Args:
         name: of the recipe.
         repo: OWNER/NAME on the Hub, "" for a folder.
         paths: of all files of the source.
+
+    Raises:
+        SourceError: none of them is a part.
     """
     splits: dict[str, _SplitDraft] = defaultdict(_SplitDraft)
-    for path in paths:
-        if _PART.search(path):
-            splits[_split_of(path)].parts.append(path)
+    all_parts = [path for path in paths if _PART.search(path)]
+    if not all_parts:
+        raise SourceError(f"{name} holds no part (.tar, .tar.gz, .tgz): there is nothing to draft a recipe for")
+    for path in all_parts:
+        splits[_split_of(path)].parts.append(path)
     questions: list[dict[str, Any]] = []
     conversations: list[dict[str, Any]] = []
     unclear = []
@@ -96,7 +105,6 @@ def draft_recipe(name: str, repo: str, paths: Sequence[str], read_start: ReadSta
             conversations += rows if kind == "conversations" else []
         else:
             unclear.append(path)
-    all_parts = [path for split in splits.values() for path in split.parts]
     named = {name: split for name, split in splits.items() if split.parts or split.questions or split.examples}
     for split in named.values():
         if split.parts:
@@ -108,7 +116,9 @@ def draft_recipe(name: str, repo: str, paths: Sequence[str], read_start: ReadSta
     ]
     if formats := _choice_formats(questions):
         lines.append(f"multiple_choice_formats = {_toml(formats)}  # guessed: formats of rows that have options")
-    lines += [f"# not understood, and so in no split: {path}" for path in unclear]
+    lines += [f"# not understood, and so in no split: {path}" for path in unclear[:_MOST_UNCLEAR]]
+    if unclear[_MOST_UNCLEAR:]:
+        lines.append(f"# nor are {len(unclear) - _MOST_UNCLEAR:,} more")
     for split_name, split in sorted(named.items(), reverse=True):
         lines += ["", *_lines_of_split(split_name, split, all_parts)]
     lines += _lines_of_questions(questions) + _lines_of_conversations(conversations)
@@ -137,9 +147,9 @@ def _first_rows(start: bytes) -> Iterator[Any]:
     """The values that are complete in the start of a JSON array or of JSONL."""
     text = start.decode("utf-8-sig", "ignore").lstrip()
     decode = json.JSONDecoder().raw_decode
-    is_array = text.startswith("[") and not re.match(r'\[\s*\{\s*"type"', text)  # a line of specs is a list too
+    is_array = text.startswith("[") and not _SPECS.match(text)  # a line of specs is a list too
     at = 1 if is_array else 0
-    while match := re.compile(r"[\s,]*").match(text, at):
+    while match := _BETWEEN.match(text, at):
         try:
             value, at = decode(text, match.end())
         except (ValueError, RecursionError):
@@ -203,8 +213,10 @@ def _folder(path: str) -> str:
 
 
 def _toml(value: str | Sequence[str]) -> str:
-    """A text or a list of texts, as JSON and TOML write it alike."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A text or a list of texts, as JSON and TOML write it alike; a long list has a text a line."""
+    is_long = isinstance(value, list) and len(value) > 1 and sum(map(len, value)) > 80
+    text = json.dumps(value, ensure_ascii=False, indent=4 if is_long else None)
+    return text.replace("\x7f", "\\u007f")
 
 
 def _lines_of_split(name: str, split: _SplitDraft, all_parts: Sequence[str]) -> list[str]:

@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 import typer
 
-from clipshards.errors import SourceError, UsageError
-from clipshards.hub.listing import HubFile, Listing, list_source
+from clipshards.errors import UsageError
+from clipshards.hub.listing import Listing, list_source
 from clipshards.hub.ranges import RangeFile
 from clipshards.hub.source import FolderSource, parse_source
 from clipshards.plan import require_different_names
 from clipshards.recipe import Recipe, Split, find_mistakes, read_recipe
 from clipshards.recipe_draft import START_BYTES, draft_recipe
+from clipshards.sampling import Profile
 from flows.console import size
 
 _MOST_UNCLAIMED = 20
@@ -24,7 +25,7 @@ def check(name_or_file: str, source: str | None, *, endpoint: str | None = None)
     """Print what a recipe means, and what its patterns find in a source.
 
     Raises:
-        UsageError: the recipe has mistakes, each printed on a line of its own; or none of its patterns finds a part.
+        UsageError: the recipe has mistakes, each is printed on a line; or no pattern finds a part.
         SourceError: the source cannot be listed, or two parts of a split have one name.
     """
     file, table = read_recipe(name_or_file)
@@ -36,12 +37,18 @@ def check(name_or_file: str, source: str | None, *, endpoint: str | None = None)
     listing = list_source(parse_source(source, endpoint=endpoint)) if source else None
     typer.echo(f"recipe {recipe.name!r} is right: {len(recipe.splits)} split(s)")
     for name, split in recipe.splits.items():
-        typer.echo(f"{name}: {split.examples_format}, profile {recipe.profile(split.profile).rules}")
+        typer.echo(f"{name}: {_in_words(split, recipe.profile(split.profile))}")
         for what, patterns in _patterns(split).items():
             for pattern in patterns:
                 typer.echo(f"  {what:14} {pattern}{_found(listing, pattern)}")
     if listing:
         _check_listing(recipe, listing)
+
+
+def _in_words(split: Split, profile: Profile) -> str:
+    form = f"examples are {split.examples_format}, " if split.examples else ""
+    rate = f"{profile.max_fps:g} frames a second" if profile.max_fps else "frames of whole clips"
+    return f"{form}profile {profile.name}: {rate}, at most {profile.max_total}"
 
 
 def _patterns(split: Split) -> dict[str, list[str]]:
@@ -62,8 +69,8 @@ def _check_listing(recipe: Recipe, listing: Listing) -> None:
     unclaimed = [file.path for file in listing.files if file.path not in claimed]
     for path in unclaimed[:_MOST_UNCLAIMED]:
         typer.echo(f"claimed by nothing: {path}")
-    if more := len(unclaimed) - _MOST_UNCLAIMED:
-        typer.echo(f"claimed by nothing: {more:,} more") if more > 0 else None
+    if unclaimed[_MOST_UNCLAIMED:]:
+        typer.echo(f"claimed by nothing: {len(unclaimed) - _MOST_UNCLAIMED:,} more")
     parts = {name: listing.find(split.parts) for name, split in recipe.splits.items()}
     if not any(parts.values()):
         raise UsageError(f"none of the patterns of recipe {recipe.name!r} finds a part in {listing.repo}")
@@ -91,12 +98,7 @@ def draft(source: str, *, endpoint: str | None = None) -> str:
 
     repo = "" if isinstance(where, FolderSource) else where.repo
     name = re.sub(r"[^a-z0-9]+", "-", listing.repo.rsplit("/", 1)[-1].lower()).strip("-")
-    text = draft_recipe(name or "draft", repo, [*files], read_start)
-    if "\nparts = " not in text:
-        raise SourceError(
-            f"{where.name} holds no part (.tar, .tar.gz, .tgz): there is nothing to write a recipe for"
-        )
-    return text
+    return draft_recipe(name or "draft", repo, [*files], read_start)
 
 
 def write_new(file: Path, text: str) -> None:
