@@ -116,7 +116,7 @@ def draft_recipe(name: str, repo: str, paths: Sequence[str], read_start: ReadSta
     ]
     if formats := _choice_formats(questions):
         lines.append(f"multiple_choice_formats = {_toml(formats)}  # guessed: formats of rows that have options")
-    lines += [f"# not understood, and so in no split: {path}" for path in unclear[:_MOST_UNCLEAR]]
+    lines += [f"# not understood, and so in no split: {_toml(path)}" for path in unclear[:_MOST_UNCLEAR]]
     if unclear[_MOST_UNCLEAR:]:
         lines.append(f"# nor are {len(unclear) - _MOST_UNCLEAR:,} more")
     for split_name, split in sorted(named.items(), reverse=True):
