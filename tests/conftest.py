@@ -37,6 +37,16 @@ def demo_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def talks_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The other demo data set: compressed parts, conversations about whole clips."""
+    from clipshards.demo.conversations import build_conversations
+
+    folder = tmp_path_factory.mktemp("talks") / "source"
+    build_conversations(folder, workers=2)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """A Prefect server with a database of its own."""
     from prefect.testing.utilities import prefect_test_harness

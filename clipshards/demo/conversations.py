@@ -12,12 +12,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from itertools import groupby
 from pathlib import Path
 
 from clipshards.demo.build import encode_clips, write_lines, write_tar
 from clipshards.demo.clips import TRAIN, Clip
-from clipshards.demo.rows import Json, Row, train_rows
+from clipshards.demo.rows import Json, Row, sentence, train_rows
 
 _SUBSETS: dict[str, tuple[str, ...]] = {
     "0_30_s_academic_v0_1": ("avsbench", "socialgesture"),
@@ -66,8 +67,9 @@ def _path(subset: str, clip: Clip) -> str:
 
 def _captions(subset: str, rows: Sequence[Row]) -> Iterator[Json]:
     for clip, of_clip in groupby(rows, key=lambda row: row.clip):
-        seen = " ".join(row.response.removeprefix("<think>").partition("</think>")[0] for row in of_clip)
-        yield _row(subset, clip, "<image>", ["Please describe the video in detail."], [seen or "People."])
+        events = sorted({event for row in of_clip for event in row.question.evidence}, key=astuple)
+        seen = " ".join(sentence(event, clip.whole) for event in events)
+        yield _row(subset, clip, "<image>", ["Please describe the video in detail."], [seen])
 
 
 def _open_ended(subset: str, rows: Sequence[Row]) -> Iterator[Json]:

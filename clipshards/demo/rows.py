@@ -51,7 +51,7 @@ class Row:
     @property
     def response(self) -> str:
         """The structured answer: what is seen, with tags, then the answer; times are those in the window."""
-        seen = " ".join(_sentence(event, self.question.window) for event in self.question.evidence)
+        seen = " ".join(sentence(event, self.question.window) for event in self.question.evidence)
         return f"<think>{seen}</think><answer>{self.target}</answer>"
 
 
@@ -230,7 +230,8 @@ def _gt_event(event: Event) -> Json:
     }
 
 
-def _sentence(event: Event, window: Window) -> str:
+def sentence(event: Event, window: Window) -> str:
+    """What happens, in words and a tag; seconds count from the start of the window."""
     start = event.start_seconds - window.start_seconds
     end = event.end_seconds - window.start_seconds
     target = event.target if event.target[1:].isdigit() else f"the {event.target}"
