@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -293,6 +293,7 @@ def require_different_names(parts: Iterable[str]) -> None:
     Raises:
         SourceError: naming it.
     """
-    names = Counter(map(shard_stem, parts))
-    if doubled := [name for name, count in names.items() if count > 1]:
-        raise SourceError(f"two parts of one split are called {doubled[0]!r}: choose one of them with --parts")
+    first: dict[str, str] = {}
+    for part in parts:
+        if (other := first.setdefault(shard_stem(part), part)) != part:
+            raise SourceError(f"{other} and {part}, of one split, have one name: choose one of them with --parts")

@@ -31,7 +31,7 @@ REASONS: dict[str, str] = {
     "no-access": "The Hub does not let this token in.",
     "source-missing": "The Hub knows no such data set or revision.",
     "tar-damaged": "A tar header is damaged, or the archive ends too early.",
-    "tar-compressed": "A compressed archive that is not unpacked here: of another kind than gzip, or unnamed.",
+    "tar-compressed": "A compressed archive that is not unpacked: no gzip, or no place for it in the disk budget.",
     "no-space": "A compressed part grows over what it may take of the disk.",
     "data-after-end-mark": "Bytes that are no tar members follow the end mark.",
     "duplicate-member-conflict": "The same path twice in one tar with different bytes.",
@@ -40,7 +40,7 @@ REASONS: dict[str, str] = {
     "link-member": "A symbolic link to no file of its part, or a hard link whose target does not precede it.",
     "special-member": "A device, a pipe, a sparse file or an unknown member type.",
     "row-not-json": "The line is not JSON by the standard.",
-    "row-not-a-list": "A training line is not a list of specs, or an annotation is not an object.",
+    "row-not-a-list": "A training line is not a list of specs, or an annotation or a conversation is no object.",
     "empty-row": "The line is an empty list or object.",
     "no-video-spec": "The training line names no video.",
     "no-path": "A video without a path.",
@@ -160,7 +160,7 @@ EXAMPLE_COLUMNS = _columns(
     extra=_STRING,
     warnings=_STRINGS,
 )
-"""What a training line says; clip and window are those of its first video."""
+"""What a training line says; clip and window are those of its first video. No start and end: the whole clip."""
 
 
 _PLACE: dict[str, pa.DataType] = {

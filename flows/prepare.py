@@ -309,7 +309,8 @@ class _Preparation:
                     )
         if isinstance(self._settings.source, HubSource):
             downloads = self._work / "downloads"
-            missing = sum(file.size_bytes for _, file in wanted if not (downloads / file.path).exists())
+            new = [file for _, file in wanted if not (downloads / file.path).exists()]
+            missing = sum(file.size_bytes * (2 if is_packed_name(file.path) else 1) for file in new)
             free, least = shutil.disk_usage(self._work).free, min(missing, total or missing)
             if least > free:
                 raise NoSpaceError(

@@ -115,6 +115,8 @@ def make_settings(
         transport=transport,
         commit=commit,
     )
-    for split in settings.recipe.splits.values():
-        settings.profile_of(split)
+    for name, split in settings.recipe.splits.items():
+        profile_name = settings.profile_of(split).name
+        if settings.profile_of(split).max_fps is None and split.examples and split.examples_format == "specs":
+            raise UsageError(f"profile {profile_name!r} has no max_fps, which windows in examples of {name} need")
     return settings

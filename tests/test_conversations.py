@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from typing import Any
 
 import pytest
@@ -166,6 +167,21 @@ def test_other_names_of_fields_and_speakers() -> None:
 def test_what_is_wrong_is_named(change: dict[str, Any], reason: str, words: str) -> None:
     found, detail = rejected({**ROW, **change})
     assert found == reason and words in detail
+
+
+def test_whatever_happens_to_the_bytes_each_row_is_told_of() -> None:
+    whole = json.dumps([{**ROW, "id": number} for number in range(4)]).encode()
+    chance = random.Random(7)
+    for _ in range(2000):
+        text = bytearray(whole)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(text))
+            text[at : at + chance.choice([0, 1, 1, 40])] = chance.choice(
+                [b"", b'"', b"[", b"}", b",", b"\\", b"\xff"]
+            )
+        examples = read(bytes(text))
+        assert examples.num_lines == examples.table.num_rows + len(examples.rejects)
+        assert examples.table.num_rows == 4 or examples.rejects, "what is lost is named"
 
 
 def test_rows_that_are_none() -> None:

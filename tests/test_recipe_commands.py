@@ -99,6 +99,17 @@ def test_what_is_right_has_no_mistakes() -> None:
         assert load_recipe(name).name == name
 
 
+@pytest.mark.parametrize("command", ["check", "new"])
+def test_each_command_has_help_and_an_example(command: str) -> None:
+    said = call("recipe", command, "--help").stdout
+    assert f"Example: clipshards recipe {command}" in said
+
+
+def test_windows_need_a_rate(demo_source: Path, tmp_path: Path) -> None:
+    done = call("plan", demo_source, tmp_path / "out", "--profile", "grasp-bench")
+    require_error(done, 2, "'grasp-bench' has no max_fps")
+
+
 def test_a_right_recipe_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
     check("llava-video", None)
     said = capsys.readouterr().out

@@ -137,10 +137,14 @@ def test_a_marker_after_the_text_is_a_video_after_it(prefect_server: None, sourc
     rows = json.loads(file.read_text())
     rows[0]["conversations"][0]["value"] = "What happens here?\n<image>"
     file.write_text(json.dumps(rows))
-    run(source, tmp_path / "out", parts="*academic*_videos_1.tar.gz")
+    run(source, tmp_path / "out", parts="*academic*_videos_1.tar.gz", extract=True)
     specs = clipshards.open(tmp_path / "out").specs(f"{file.relative_to(source)}:1")
     assert [spec["type"] for spec in specs] == ["text", "video", "text", "meta"]
     assert specs[0]["content"] == "What happens here?"
+    clips = {
+        str(p.relative_to(tmp_path / "out/videos")): p.read_bytes() for p in tmp_path.rglob("out/videos/**/*.mp4")
+    }
+    assert clips and clips.items() <= clips_of(source).items()
 
 
 def test_each_part_names_the_file_of_the_source(out: Path, talks_source: Path) -> None:
