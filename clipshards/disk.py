@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Hashable
@@ -79,8 +80,14 @@ class DiskMeter:
 
 def working_bytes(work: Path) -> int:
     """Bytes of downloads, unpacked parts, frames that wait for their shard, and shards that are not finished."""
-    patterns = ("downloads/**/*", "unpacked/**/*", "shards/*/*.frames/*", "shards/*/*.tmp")
-    return sum(_size(path) for pattern in patterns for path in work.glob(pattern))
+    fetched = [*_files(work / "downloads"), *_files(work / "unpacked")]
+    shards = [path for path in _files(work / "shards") if path.suffix == ".tmp" or path.parent.suffix == ".frames"]
+    return sum(map(_size, fetched + shards))
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files below a folder, of which some, also folders, may vanish meanwhile."""
+    return [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]
 
 
 class KeptWork(NamedTuple):

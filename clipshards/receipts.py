@@ -8,6 +8,7 @@ A part with the same bytes, under whatever name and at whatever commit, is not r
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -42,12 +43,12 @@ def write_receipt(folder: Path, receipt: PartReceipt) -> None:
     """Keep a receipt; it appears complete or not at all."""
     path = _path(folder, receipt.sha256)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
+    # Two parts may have the same bytes, so each writes a file of its own.
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=receipt.sha256, suffix=".tmp", delete=False) as file:
         file.write(msgspec.json.encode(receipt))
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    Path(file.name).replace(path)
 
 
 def read_receipt(folder: Path, sha256: str | None) -> PartReceipt | None:

@@ -328,3 +328,18 @@ def test_a_run_that_is_killed_goes_on(out: Path, talks_source: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     assert hashes(tmp_path / "out/current") == hashes(out / "current")
     assert not list((tmp_path / "out/work/unpacked").rglob("*.tmp"))
+
+
+def test_two_splits_of_the_same_parts(prefect_server: None, talks_source: Path, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "recipes/llava-video.toml").read_text(encoding="utf-8")
+    train, _, rest = text.partition("[conversation_fields]")
+    other = train[train.index("[splits.train]") :].replace("splits.train", "splits.choice")
+    recipe = tmp_path / "own.toml"
+    train, other = train.replace("*_processed.json", "*_oe_*"), other.replace("*_processed.jsonl", "*_mc_*")
+    recipe.write_text(f"{train}\n{other.replace('*_processed.json', 'none')}\n[conversation_fields]{rest}")
+    for _ in range(3):
+        snapshot = Path(run(talks_source, tmp_path / "out", recipe=str(recipe))["snapshot"])
+        shutil.rmtree(tmp_path / "out/work")
+    splits = {row["split"] for row in table(snapshot, "views")}
+    assert splits == {"train", "choice"} and table(snapshot, "quarantine") == []
+    assert verify_snapshot(snapshot)[1] == []
