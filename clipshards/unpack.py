@@ -89,7 +89,7 @@ def unpack(
     if limit_bytes == 0:
         what = f"{packed.name} is gzip under a tar's name, for which --disk-budget sets nothing apart"
         raise Rejected("tar-compressed", f"{what}: name it .tar.gz, or leave --disk-budget out")
-    remove_unpacked(target)  # of another version of the part
+    remove_unpacked(target, but=done)  # of another version of the part
     done.parent.mkdir(parents=True, exist_ok=True)
     # Two splits may name one part, so each writes a file of its own.
     with tempfile.NamedTemporaryFile(
@@ -109,10 +109,11 @@ def unpack(
     return done
 
 
-def remove_unpacked(target: Path) -> None:
-    """Remove what was unpacked of a part, whatever its hash was."""
+def remove_unpacked(target: Path, *, but: Path | None = None) -> None:
+    """Remove what was unpacked of a part, whatever its hash was; `but` one, which another task may have made."""
     for path in target.parent.glob(f"{glob.escape(target.name)}.{'?' * _KEY_DIGITS}{_SUFFIX}"):
-        path.unlink(missing_ok=True)
+        if path != but:
+            path.unlink(missing_ok=True)
 
 
 def _copy(

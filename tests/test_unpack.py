@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tar_bytes import END_MARK, member, tar_of
 
 from clipshards.errors import NoSpaceError, Rejected, StoppedError
 from clipshards.hub.listing import hash_file
+from clipshards.receipts import make_receipt, read_receipt, write_receipt
 from clipshards.schema import REASONS
 from clipshards.tars import index_tar, is_gzip
 from clipshards.unpack import MIN_LIMIT_BYTES, is_packed_name, is_unpacked, remove_unpacked, unpack
@@ -175,6 +177,18 @@ def test_a_full_disk(packed: Path, tmp_path: Path) -> None:
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_a_part_that_two_splits_name_is_unpacked_and_kept_in_mind_by_both(packed: Path, tmp_path: Path) -> None:
+    def work(number: int) -> bool:
+        tar = unpack(packed, "a" * 64, tmp_path / f"work/unpacked/{number // 8}.tar.gz")
+        receipt = make_receipt(tar, "a" * 64, index_tar(tar, part="p"))
+        write_receipt(tmp_path / "parts", receipt)
+        return read_receipt(tmp_path / "parts", "a" * 64) == receipt
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(48)))
+    assert len(list(tmp_path.rglob("*.unpacked"))) == 6 and not list(tmp_path.rglob("*.tmp"))
 
 
 def test_names() -> None:
