@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hub_faults import FaultyHub
+from test_cli import call
 from test_prepare import decord_frames, hashes, read_sample, table
 
 import clipshards
@@ -90,6 +91,14 @@ def test_each_row_is_an_example_and_each_clip_is_stored_once(out: Path, talks_so
         "0_30_s_academic_v0_1", "0_30_s_youtube_v0_1",
     }  # fmt: skip
     assert all(row["warnings"] == [] for row in examples.values()), "what the format never names is no fault"
+
+
+def test_the_plan_says_what_comes(out: Path, talks_source: Path) -> None:
+    done = call("plan", talks_source, "--recipe", RECIPE, "--json")
+    totals = json.loads(done.stdout.splitlines()[-1])
+    for name in ("parts", "clips", "examples", "views"):
+        assert totals[name] == len(table(out / "current", name))
+    assert totals["frames"] > 0
 
 
 def test_verify_finds_nothing_wrong(out: Path) -> None:
