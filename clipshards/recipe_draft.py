@@ -74,6 +74,31 @@ class _SplitDraft:
     clip_folder: str = ""
 
 
+@dataclass
+class _Findings:
+    """What the files of a source are, as far as it can be told."""
+
+    parts: list[str]
+    splits: dict[str, _SplitDraft] = field(default_factory=lambda: defaultdict(_SplitDraft))
+    questions: list[dict[str, Any]] = field(default_factory=list)
+    """The first rows; so are the conversations."""
+    conversations: list[dict[str, Any]] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+
+    def add_rows(self, path: str, rows: Sequence[Any]) -> None:
+        """Take in a file by its first rows."""
+        kind = _kind_of(rows)
+        objects = [row for row in rows if isinstance(row, dict)]
+        if kind == "questions":
+            self.splits[_split_of(path)].questions.append(path)
+            self.questions += objects
+        elif kind:
+            self.splits[_split_of(path)].examples[kind][_stage_of(path)].append(path)
+            self.conversations += objects
+        else:
+            self.unclear.append(path)
+
+
 def draft_recipe(name: str, repo: str, paths: Sequence[str], read_start: ReadStart) -> str:
     """The draft as TOML text; it passes `find_mistakes`.
 
@@ -85,45 +110,17 @@ def draft_recipe(name: str, repo: str, paths: Sequence[str], read_start: ReadSta
     Raises:
         SourceError: none of them is a part.
     """
-    splits: dict[str, _SplitDraft] = defaultdict(_SplitDraft)
-    all_parts = [path for path in paths if _PART.search(path)]
-    if not all_parts:
+    found = _Findings([path for path in paths if _PART.search(path)])
+    if not found.parts:
         raise SourceError(f"{name} holds no part (.tar, .tar.gz, .tgz): there is nothing to draft a recipe for")
-    for path in all_parts:
-        splits[_split_of(path)].parts.append(path)
-    questions: list[dict[str, Any]] = []
-    conversations: list[dict[str, Any]] = []
-    unclear = []
+    for path in found.parts:
+        found.splits[_split_of(path)].parts.append(path)
     for path in filter(_ROWS.search, paths):
-        rows, split = [*_first_rows(read_start(path))], splits[_split_of(path)]
-        kind = _kind_of(rows)
-        if kind == "questions":
-            split.questions.append(path)
-            questions += rows
-        elif kind:
-            split.examples[kind][_stage_of(path)].append(path)
-            conversations += rows if kind == "conversations" else []
-        else:
-            unclear.append(path)
-    named = {name: split for name, split in splits.items() if split.parts or split.questions or split.examples}
-    for split in named.values():
+        found.add_rows(path, [*_first_rows(read_start(path))])
+    for split in found.splits.values():
         if split.parts:
-            split.item_folder, split.clip_folder = _folders_in(read_start(split.parts[0]), questions)
-    lines = [
-        f"name = {_toml(name)}",
-        *([f"repo = {_toml(repo)}"] if repo else []),
-        'licence = ""  # to be filled in',
-    ]
-    if formats := _choice_formats(questions):
-        lines.append(f"multiple_choice_formats = {_toml(formats)}  # guessed: formats of rows that have options")
-    lines += [f"# not understood, and so in no split: {_toml(path)}" for path in unclear[:_MOST_UNCLEAR]]
-    if unclear[_MOST_UNCLEAR:]:
-        lines.append(f"# nor are {len(unclear) - _MOST_UNCLEAR:,} more")
-    for split_name, split in sorted(named.items(), reverse=True):
-        lines += ["", *_lines_of_split(split_name, split, all_parts)]
-    lines += _lines_of_questions(questions) + _lines_of_conversations(conversations)
-    text = "\n".join([*lines, ""])
-    return text + "\n" + _WHOLE_CLIP_PROFILE if '"whole-clip"' in text else text
+            split.item_folder, split.clip_folder = _folders_in(read_start(split.parts[0]), found.questions)
+    return _text(name, repo, found)
 
 
 def _split_of(path: str) -> str:
@@ -212,6 +209,23 @@ def _folder(path: str) -> str:
 # -- the text
 
 
+def _text(name: str, repo: str, found: _Findings) -> str:
+    lines = [f"name = {_toml(name)}"]
+    if repo:
+        lines.append(f"repo = {_toml(repo)}")
+    lines.append('licence = ""  # to be filled in')
+    if formats := _choice_formats(found.questions):
+        lines.append(f"multiple_choice_formats = {_toml(formats)}  # guessed: formats of rows that have options")
+    lines += [f"# not understood, and so in no split: {_toml(path)}" for path in found.unclear[:_MOST_UNCLEAR]]
+    if found.unclear[_MOST_UNCLEAR:]:
+        lines.append(f"# nor are {len(found.unclear) - _MOST_UNCLEAR:,} more")
+    for split_name, split in sorted(found.splits.items(), reverse=True):
+        lines += ["", *_lines_of_split(split_name, split, found.parts)]
+    lines += _lines_of_questions(found.questions) + _lines_of_conversations(found.conversations)
+    text = "\n".join([*lines, ""])
+    return text + "\n" + _WHOLE_CLIP_PROFILE if '"whole-clip"' in text else text
+
+
 def _toml(value: str | Sequence[str]) -> str:
     """A text or a list of texts, as JSON and TOML write it alike; a long list has a text a line."""
     is_long = isinstance(value, list) and len(value) > 1 and sum(map(len, value)) > 80
@@ -231,12 +245,13 @@ def _lines_of_split(name: str, split: _SplitDraft, all_parts: Sequence[str]) -> 
             f"questions = {_toml([_exactly(path) for path in split.questions])}  # guessed by their fields"
         )
     formats = sorted(split.examples.items(), key=lambda item: -sum(map(len, item[1].values())))
-    for number, (kind, stages) in enumerate(formats):
-        mark = "# of another format, a split of its own: " if number else ""
+    for kind, stages in formats[:1]:
         for stage, files in sorted(stages.items(), reverse=True):
-            lines.append(f"{mark}examples.{stage} = {_toml([_exactly(path) for path in files])}  # guessed")
-        if kind != "specs" and not number:
+            lines.append(f"examples.{stage} = {_toml([_exactly(path) for path in files])}  # guessed")
+        if kind != "specs":
             lines.append(f"examples_format = {_toml(kind)}  # guessed by their fields")
+    for kind, stages in formats[1:]:
+        lines += [f"# {kind}, for a split of its own: {_toml(path)}" for files in stages.values() for path in files]
     if split.item_folder:
         lines.append(f"item_folder = {_toml(split.item_folder)}  # guessed: bench items in the parts")
     if split.clip_folder:

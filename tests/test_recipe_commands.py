@@ -266,3 +266,14 @@ def test_the_commands_of_the_documentation(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     assert len(clipshards.open(tmp_path / "out")) > 30
+
+
+def test_two_formats_in_one_split() -> None:
+    talk = {"video": "a.mp4", "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!"}]}
+    specs = [{"path": "a.mp4", "type": "video"}, {"type": "text", "content": "?", "output": False}]
+    starts = {f"specs/a_file_with_a_long_name_{n}.jsonl": json.dumps(specs) + "\n" for n in range(3)}
+    starts |= {f"talks/another_file_with_a_long_name_{n}.json": json.dumps([talk, 3, None]) for n in range(2)}
+    text = draft_recipe("x", "", ["p.tar", *starts], lambda path: starts.get(path, "").encode())
+    split = tomllib.loads(text)["splits"]["train"]
+    assert len(split["examples"]["sft"]) == 3 and split["profile"] == "grasp-train"
+    assert text.count("# conversations, for a split of its own: ") == 2
