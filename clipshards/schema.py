@@ -78,7 +78,7 @@ WARNINGS: dict[str, str] = {
     "row-count-differs": "Two files that should have one line per row differ in number.",
     "duplicate-member-conflict": "The same path twice in one tar; the last copy is used, as tar does.",
     "data-after-end-mark": "Members after the end mark of the tar were read as well.",
-    "tar-compressed": "gzip under a tar's name; offsets are those in the unpacked tar.",
+    "tar-compressed": "The part is gzip under a tar's name; offsets are those in the unpacked tar.",
     "no-members": "The tar holds no files.",
     "number-as-text": "A number was written as a text and read as a number.",
     "path-case": "The clip was found under another case of letters.",
