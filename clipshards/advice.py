@@ -39,7 +39,10 @@ REASONS: dict[str, str] = {
     "source-missing": "A name or revision that is misspelt, or a private repository without a token.",
     "tar-damaged": "The tar was cut or changed after it was made. Nothing of such a part is used: members could "
     "be missing without a sign.",
-    "tar-compressed": "Decompress the part (`gunzip`, `zstd -d`) and name it `.tar`: clips are read in place.",
+    "tar-compressed": "Decompress the part (`zstd -d`, `xz -d`) and name it `.tar`: clips are read in place. gzip "
+    "is unpacked by itself, but with `--disk-budget` only where the name ends in `.tar.gz` or `.tgz`.",
+    "no-space": "A part that grows to 20 times its size is taken for a bomb; one over 1.5 times its size does not "
+    "fit into what `--disk-budget` sets apart. Leave the budget out, or unpack the part and name it `.tar`.",
     "data-after-end-mark": "Two files glued together, or the end of an overwritten one. A second tar is read; "
     "this is none, and nothing of the part is used. Compare with `tar -tvf --ignore-zeros`.",
     "duplicate-member-conflict": "The tar was appended to. The last copy is used, as `tar -xf` does.",
@@ -96,6 +99,7 @@ WARNINGS: dict[str, str] = {
     "row-count-differs": "Items of the bench and its annotation rows are not the same list: a file is incomplete.",
     "duplicate-member-conflict": "The tar was appended to. Check that the last copy is the one that is meant.",
     "data-after-end-mark": "Two archives glued together: `tar` and `tarfile` would have shown the first alone.",
+    "tar-compressed": "Nothing to do. A name that ends in `.tar.gz` would let a disk budget set room apart for it.",
     "no-members": "An empty tar. Check the part at the source.",
     "number-as-text": "Nothing to do; the number is stored as a number.",
     "path-case": "A row and a tar that disagree in capitals. Correct the row before a second clip makes it "

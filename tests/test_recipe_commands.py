@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 import tarfile
 import tomllib
 from pathlib import Path
@@ -14,10 +10,9 @@ from typing import Any
 
 import pytest
 from hub_faults import FaultyHub, write_files
-from test_cli import CLIPSHARDS, call, require_error
+from test_cli import call, require_error
 from test_prepare import hashes, table
 
-import clipshards
 from clipshards.errors import SourceError, UsageError
 from clipshards.recipe import find_mistakes, load_recipe
 from clipshards.recipe_draft import draft_recipe
@@ -249,23 +244,6 @@ def test_a_name_that_is_no_word_of_toml(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "p.tar", "w"):
         pass
     assert find_mistakes(tomllib.loads(draft(str(tmp_path)))) == []
-
-
-@pytest.mark.flow
-def test_the_commands_of_the_documentation(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[1] / "docs/recipes.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
-    assert [kind for kind, _ in blocks] == ["sh", "sh", "python"]
-    environment = {**os.environ, "PATH": f"{CLIPSHARDS.parent}:{os.environ['PATH']}"}
-    for kind, block in blocks:
-        command = (
-            ["bash", "-euc", block]
-            if kind == "sh"
-            else [sys.executable, "-c", block + "assert clip[4:] == b'ftyp'"]
-        )
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    assert len(clipshards.open(tmp_path / "out")) > 30
 
 
 def test_two_formats_in_one_split() -> None:

@@ -33,7 +33,7 @@ CLIPS = {
 }
 
 
-def build_conversations(folder: Path, *, workers: int = 2) -> None:
+def build_conversations(folder: str | Path, *, workers: int = 2) -> None:
     """Write the data set into `folder`: the same clips and rows at each build.
 
     Args:
@@ -43,7 +43,7 @@ def build_conversations(folder: Path, *, workers: int = 2) -> None:
         ClipshardsError: when the ffmpeg program fails on a clip.
     """
     for subset, clips in CLIPS.items():
-        _build_subset(folder / subset, subset, clips, encode_clips(clips, workers=workers))
+        _build_subset(Path(folder, subset), subset, clips, encode_clips(clips, workers=workers))
 
 
 def _build_subset(folder: Path, subset: str, clips: Sequence[Clip], media: Mapping[str, bytes]) -> None:
