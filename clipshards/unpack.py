@@ -15,7 +15,6 @@ import os
 import tempfile
 import threading
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -62,7 +61,6 @@ def unpack(
     target: Path,
     *,
     limit_bytes: int | None = None,
-    progress: Callable[[int], None] = lambda num_bytes: None,
     stop: threading.Event | None = None,
 ) -> Path:
     """The tar out of a gzip-compressed part; a part that is none is returned as it is.
@@ -71,7 +69,6 @@ def unpack(
         sha256: of the part.
         target: the tar appears beside it, see above; one that is there already is kept.
         limit_bytes: most that it may take, as the disk budget has it; None: 20 times the part, at least 64 MB.
-        progress: called with the number of bytes of the part just read; their sum is its size.
         stop: looked at between blocks.
 
     Raises:
@@ -84,7 +81,6 @@ def unpack(
         return packed
     done = unpacked_path(target, sha256)
     if done.is_file():
-        progress(packed.stat().st_size)
         return done
     if limit_bytes == 0:
         what = f"{packed.name} is gzip under a tar's name, for which --disk-budget sets nothing apart"
@@ -97,7 +93,7 @@ def unpack(
     ) as file:
         temporary = Path(file.name)
         try:
-            _copy(packed, file, limit_bytes, progress, stop)
+            _copy(packed, file, limit_bytes, stop)
             file.flush()
             os.fsync(file.fileno())
             temporary.replace(done)
@@ -116,16 +112,10 @@ def remove_unpacked(target: Path, *, but: Path | None = None) -> None:
             path.unlink(missing_ok=True)
 
 
-def _copy(
-    packed: Path,
-    file: IO[bytes],
-    limit_bytes: int | None,
-    progress: Callable[[int], None],
-    stop: threading.Event | None,
-) -> None:
+def _copy(packed: Path, file: IO[bytes], limit_bytes: int | None, stop: threading.Event | None) -> None:
     most_bytes = limit_bytes or max(MIN_LIMIT_BYTES, MAX_UNPACKED_RATIO * packed.stat().st_size)
-    num_bytes = num_read = 0
-    with packed.open("rb") as source, gzip.GzipFile(fileobj=source) as stream:
+    num_bytes = 0
+    with gzip.open(packed) as stream:
         while block := _next_block(stream, num_bytes):
             if stop is not None and stop.is_set():
                 raise StoppedError("stopped while a part was being unpacked")
@@ -134,8 +124,6 @@ def _copy(
                 hint = "unpack it yourself" if limit_bytes is None else "leave --disk-budget out"
                 raise Rejected("no-space", f"{packed.name} unpacks to more than {most_bytes:,} bytes: {hint}")
             file.write(block)
-            num_read, before = source.tell(), num_read
-            progress(num_read - before)
 
 
 def _next_block(stream: gzip.GzipFile, num_bytes: int) -> bytes:

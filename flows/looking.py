@@ -18,6 +18,7 @@ from clipshards.hub.source import FolderSource, HubSource
 from clipshards.receipts import PartReceipt, read_receipt
 from clipshards.survey import Headers, read_headers
 from clipshards.tars import TarMember
+from clipshards.unpack import is_packed_name, unpacked_path
 from flows.changes import hash_of
 
 MAX_REQUESTS, MAX_CLIPS, MAX_CLIP_BYTES, MAX_SECONDS = 48, 12, 64_000_000, 20.0
@@ -66,11 +67,20 @@ class Look:
         return fetch(self._source, self._listing.commit, file, self._folder / "rows" / file.path)
 
     def on_disk(self, file: HubFile) -> Path | None:
-        """Where the whole file is, None when it must be fetched."""
+        """Where the whole file is, None when it must be fetched; of a compressed part, the tar that is unpacked."""
+        if is_packed_name(file.path):
+            return self._unpacked(file)
         if isinstance(self._source, FolderSource):
             return self._source.folder / file.path
         path = self._download(file)
         return path if path.is_file() and path.stat().st_size == file.size_bytes else None
+
+    def _unpacked(self, file: HubFile) -> Path | None:
+        folder = self._work / "unpacked"
+        if not folder.is_dir():
+            return None
+        tar = unpacked_path(folder / file.path, file.sha256 or self.hash_of(file))
+        return tar if tar.is_file() else None
 
     def bytes_here(self, file: HubFile) -> int:
         """How much of a file of a Hub was downloaded already."""
@@ -93,7 +103,10 @@ class Look:
             return self._noted(file, read_headers(stream))
 
     def first_headers(self, file: HubFile) -> Headers | None:
-        """The first members of a part of a Hub, by a few requests."""
+        """The first members of a part of a Hub, by a few requests; None for a compressed one."""
+        if is_packed_name(file.path):
+            self.notes.append(f"{file.path} is compressed: what it holds is estimated by the rows")
+            return None
         assert isinstance(self._source, HubSource), "parts of a folder are on disk"
         raw = RangeFile(self._source, self._listing.commit, file)
         ends = time.monotonic() + MAX_SECONDS
@@ -108,7 +121,12 @@ class Look:
             return None
 
     def fetch_clips(self, file: HubFile, members: dict[str, TarMember]) -> dict[str, Extent]:
-        """Some of these members of a part of a Hub, on disk: as many as the limits allow, all over it."""
+        """Some of these members of a part of a Hub, on disk: as many as the limits allow, all over it.
+
+        None of a compressed part.
+        """
+        if is_packed_name(file.path):
+            return {}
         assert isinstance(self._source, HubSource), "parts of a folder are on disk"
         raw = RangeFile(self._source, self._listing.commit, file)
         started, extents = time.monotonic(), dict[str, Extent]()

@@ -205,6 +205,11 @@ def _content(splits: list[SplitLook]) -> dict[str, int]:
     }
 
 
+def _working_bytes(file: HubFile, quality: int | None, *, is_fetched: bool) -> int:
+    unpacked_bytes = bytes_set_apart(file.path, file.size_bytes)
+    return part_working_bytes(file.size_bytes, quality, is_fetched=is_fetched, unpacked_bytes=unpacked_bytes)
+
+
 def _output(
     settings: Settings, splits: list[SplitLook], total: Amount, left: Amount, download_left: int
 ) -> dict[str, int | None]:
@@ -213,15 +218,7 @@ def _output(
     is_hub = isinstance(settings.source, HubSource)
     least = [
         least_budget(
-            [
-                part_working_bytes(
-                    file.size_bytes,
-                    settings.quality,
-                    is_fetched=is_hub,
-                    unpacked_bytes=bytes_set_apart(file.path, file.size_bytes),
-                )
-                for file in split.files
-            ],  # fmt: skip
+            [_working_bytes(file, settings.quality, is_fetched=is_hub) for file in split.files],
             together=bool(split.split.item_folder),
         )
         for split in splits

@@ -346,7 +346,7 @@ class _Preparation:
     def _unpacking(self, file: HubFile) -> Unpacking:
         bounded = self._budget.total_bytes is not None
         limit_bytes = bytes_set_apart(file.path, file.size_bytes) if bounded else None
-        return Unpacking(self._work / "unpacked", limit_bytes, lambda num_bytes: None)
+        return Unpacking(self._work / "unpacked", limit_bytes)
 
     def _make_parts(self, states: list[_SplitState]) -> None:
         """Fetch, index and shard each part as soon as it can be, no more at once than the disk may hold."""

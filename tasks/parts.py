@@ -47,7 +47,6 @@ class Unpacking:
     folder: Path
     limit_bytes: int | None
     """Most that it may take; None: see `unpack`."""
-    progress: Progress
 
 
 # The listing asks five times itself; what then still fails, a scheduled run asks the next time.
@@ -87,9 +86,7 @@ def fetch_file(
     if unpacking is None:
         return path, sha256
     target = unpacking.folder / file.path
-    return unpack(
-        path, sha256, target, limit_bytes=unpacking.limit_bytes, progress=unpacking.progress, stop=stop
-    ), sha256
+    return unpack(path, sha256, target, limit_bytes=unpacking.limit_bytes, stop=stop), sha256
 
 
 def _fetch(

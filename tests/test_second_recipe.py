@@ -94,7 +94,7 @@ def test_each_row_is_an_example_and_each_clip_is_stored_once(out: Path, talks_so
 
 
 def test_the_plan_says_what_comes(out: Path, talks_source: Path) -> None:
-    done = call("plan", talks_source, "--recipe", RECIPE, "--json")
+    done = call("plan", talks_source, out, "--recipe", RECIPE, "--json")
     totals = json.loads(done.stdout.splitlines()[-1])
     for name in ("parts", "clips", "examples", "views"):
         assert totals[name] == len(table(out / "current", name))
