@@ -305,7 +305,7 @@ class BarReporter(Reporter):
         )
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False)
+        self._progress.console.print(text, highlight=False, markup=False)
 
     def finish(self) -> None:
         self._progress.stop()

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from flows.planning import Plan
 
 
+WIDTH_OF_FILES = 200
+"""Columns of a table that no terminal bounds: a path in it is not cut."""
+
+
 def reporter_for(as_json: bool) -> Reporter:
     """Bars on a terminal, JSON lines on request, else plain lines."""
     if as_json:
@@ -29,9 +33,12 @@ def print_totals(totals: dict[str, Any], as_json: bool) -> None:
         print(json.dumps({"event": "totals", **totals}))
         return
     table = Table(show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in totals.items():
         table.add_row(name.replace("_", " "), _text(name, value))
-    Console(soft_wrap=True).print(table)
+    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
+    Console(width=width, markup=False).print(table)
 
 
 def print_plan(plan: Plan, as_json: bool) -> None:
