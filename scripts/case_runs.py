@@ -116,8 +116,8 @@ def _run_flow(name: str, source: str | None, out: Path, endpoint: str) -> tuple[
             super().__init__()
             self.decoded: list[str] = []
 
-        def clip(self, clip: str, *, rejected: bool, decoded: bool) -> None:
-            super().clip(clip, rejected=rejected, decoded=decoded)
+        def clip(self, clip: str, *, decoded: bool, **amounts: Any) -> None:
+            super().clip(clip, decoded=decoded, **amounts)
             if decoded:
                 self.decoded.append(clip)
 

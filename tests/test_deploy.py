@@ -10,11 +10,13 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -181,6 +183,54 @@ def test_deploy_run_refresh_cancel(tmp_path: Path) -> None:
             raise
     site.poll(lambda: not site.processes())
     _the_token_is_nowhere(site, hub)
+
+
+def test_the_server_keeps_its_state_in_postgresql(tmp_path: Path) -> None:
+    """What docs/deploy.md advises for more than one worker."""
+    if not (initdb := shutil.which("initdb")):
+        pytest.skip("PostgreSQL is not here")
+    with ExitStack() as stack:
+        port = stack.enter_context(_postgresql(Path(initdb).resolve().parent))
+        database = {**os.environ, "PGHOST": "127.0.0.1", "PGPORT": str(port), "PGUSER": "prefect"}
+        subprocess.run(["createdb", "prefect"], env=database, check=True)
+        site = Site(tmp_path, "http://127.0.0.1:9", "hf_none")
+        stack.callback(site.end)
+        site.environment["PREFECT_API_DATABASE_CONNECTION_URL"] = (
+            f"postgresql+asyncpg://prefect:none@127.0.0.1:{port}/prefect"
+        )
+        stack.enter_context(site.process("server", "server", "start", "--port", str(site.port), "--no-ui"))
+        site.poll(site.is_up)
+        site.prefect("work-pool", "create", "clipshards", "--type", "process")
+        query = ["psql", "-tA", "-c", "SELECT name FROM work_pool", "prefect"]
+        assert subprocess.run(query, env=database, check=True, capture_output=True).stdout == b"clipshards\n"
+    assert not [*tmp_path.rglob("*.db")]
+
+
+@contextmanager
+def _postgresql(programs: Path) -> Iterator[int]:
+    """A server on loopback that trusts everyone there; its port. It does not run as root."""
+    user = "nobody" if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory() as name:
+        data, port = Path(name) / "data", _free_port()
+        data.mkdir()
+        if user:
+            shutil.chown(name, user)
+            shutil.chown(data, user)
+        made = [programs / "initdb", "-D", data, "-U", "prefect", "-A", "trust", "--no-sync"]
+        subprocess.run(made, user=user, cwd=name, check=True, stdout=subprocess.DEVNULL)
+        command = [programs / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", name]
+        with (Path(name) / "log").open("wb") as log:
+            server = subprocess.Popen(command, user=user, cwd=name, stdout=log, stderr=log)
+        try:
+            ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+            deadline = time.monotonic() + SECONDS
+            while subprocess.run(ready).returncode:
+                assert server.poll() is None and time.monotonic() < deadline, (Path(name) / "log").read_text()
+                time.sleep(0.2)
+            yield port
+        finally:
+            server.send_signal(signal.SIGINT)  # it does not wait for its clients
+            server.wait(timeout=SECONDS)
 
 
 def _deployments_are_as_written(site: Site) -> None:

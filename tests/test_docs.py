@@ -52,15 +52,18 @@ ELSEWHERE = {
     "make test-peers": (".ci/run", "make peers-env test"),  # they are tests of `make test` where olah is there
     "make test-loaders": (".ci/run", "make test-loaders"),
     "scripts/cli-docs": ("tests/test_cli.py", '"scripts/cli-docs"'),
+    "createdb prefect": (DEPLOY, '"createdb", "prefect"'),
+    "export PREFECT_API_DATABASE_CONNECTION_URL=postgresql+asyncpg://USER:PASSWORD@127.0.0.1:5432/prefect": (
+        DEPLOY,
+        "postgresql+asyncpg://prefect:none@127.0.0.1",
+    ),
+    "scripts/lock": ("tests/test_lock.py", '"scripts/lock"'),
     "prefect deployment run bench/bench --watch": ("tests/test_bench.py", "bench("),  # the flow, without a worker
 }
 """Commands that are not run here: the file that runs them, and the words by which it does.
 Those of docs/deploy.md are looked up in its test, word by word."""
 
 BY_NOBODY = {
-    "createdb prefect",  # these two need PostgreSQL
-    "export PREFECT_API_DATABASE_CONNECTION_URL=postgresql+asyncpg://USER:PASSWORD@127.0.0.1:5432/prefect",
-    "scripts/lock",  # needs uv, and changes the lock files when the index has news
     "scripts/gpu-check --wheels wheels",  # fetches 240 MB
     "scripts/gpu-check wheels",  # needs a GPU
 }
