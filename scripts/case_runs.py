@@ -45,7 +45,7 @@ def refresh(case: Case) -> Answer:
     return {
         "status": "ok",
         "downloaded": fetched,
-        "tars_read": reporter.stages["index"].done > 0 if "index" in reporter.stages else 0,
+        "tars_read": int("index" in reporter.stages and reporter.stages["index"].done > 0),
         "clips_decoded": sorted(reporter.decoded),
         "clips_not_decoded": sorted(clips - set(reporter.decoded)),
         "manifest_rows": sorted(row["id"] for row in questions),
