@@ -200,7 +200,7 @@ class QuestionBuilder:
         new_ids = set(ids)
         if len(new_ids) < len(ids) or not self._ids.isdisjoint(new_ids):
             raise Rejected("duplicate-id", f"id ({ids[0]!r}) stands in an earlier row")
-        if not all(questions):
+        if not all(questions) or not all(map(str.strip, questions)):
             raise Rejected("bad-meta", f"question ({questions[0]!r}) must be a text")
         indices = [*map(self._answer_index, answers, options, forms)]
         self._ids |= new_ids
