@@ -1,4 +1,4 @@
-"""scripts/gpu-check, as far as a machine without a GPU goes: the wheels are enough, and the lack of a GPU is said."""
+"""scripts/gpu-check, as far as a machine without a GPU goes: the wheels are enough, and the lack of one is said."""
 
 from __future__ import annotations
 
