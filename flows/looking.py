@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import time
-from dataclasses import dataclass
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from clipshards.decode.media import Extent
 from clipshards.errors import ClipshardsError, SourceError
@@ -24,7 +28,7 @@ from flows.changes import hash_of
 MAX_REQUESTS, MAX_CLIPS, MAX_CLIP_BYTES, MAX_SECONDS = 48, 12, 64_000_000, 20.0
 """What looking into one part of a Hub may cost."""
 
-_HEADER_BLOCK_BYTES = 1 << 16
+_HEADER_BLOCK_BYTES, _PACKED_BLOCK_BYTES = 1 << 16, 1 << 22
 _BYTES_THAT_TELL = 8_000_000
 """Less than that does not tell how fast a network is."""
 
@@ -103,10 +107,9 @@ class Look:
             return self._noted(file, read_headers(stream))
 
     def first_headers(self, file: HubFile) -> Headers | None:
-        """The first members of a part of a Hub, by a few requests; None for a compressed one."""
+        """The first members of a part of a Hub, by a few requests, or of a compressed part."""
         if is_packed_name(file.path):
-            self.notes.append(f"{file.path} is compressed: what it holds is estimated by the rows")
-            return None
+            return self._headers_of_packed(file)
         assert isinstance(self._source, HubSource), "parts of a folder are on disk"
         raw = RangeFile(self._source, self._listing.commit, file)
         ends = time.monotonic() + MAX_SECONDS
@@ -121,12 +124,13 @@ class Look:
             return None
 
     def fetch_clips(self, file: HubFile, members: dict[str, TarMember]) -> dict[str, Extent]:
-        """Some of these members of a part of a Hub, on disk: as many as the limits allow, all over it.
-
-        None of a compressed part.
-        """
+        """Some of these members of a part, on disk: as many as the limits allow, all over it."""
         if is_packed_name(file.path):
-            return {}
+            path = self._start_of_packed(file)
+            return {
+                clip: Extent(str(path), member.offset_bytes, member.size_bytes)
+                for clip, member in list(members.items())[:MAX_CLIPS]
+            }
         assert isinstance(self._source, HubSource), "parts of a folder are on disk"
         raw = RangeFile(self._source, self._listing.commit, file)
         started, extents = time.monotonic(), dict[str, Extent]()
@@ -145,6 +149,40 @@ class Look:
         self._received_bytes += raw.num_bytes
         self._seconds += time.monotonic() - started
         return extents
+
+    def _headers_of_packed(self, file: HubFile) -> Headers | None:
+        try:
+            path = self._start_of_packed(file)
+        except (ClipshardsError, OSError, EOFError, zlib.error) as error:
+            self.notes.append(f"{file.path} could not be looked into: {error}")
+            return None
+        with path.open("rb") as stream:
+            headers = read_headers(stream)
+        size_bytes = path.stat().st_size
+        whole = tuple(m for m in headers.members if m.offset_bytes + m.size_bytes <= size_bytes)
+        if size_bytes < MAX_CLIP_BYTES:
+            return self._noted(file, headers)
+        return replace(headers, members=whole, is_complete=False, damage="")  # it was cut here
+
+    def _start_of_packed(self, file: HubFile) -> Path:
+        """The first 64 MB of a compressed part, unpacked: nobody can pass over what is in front of a clip."""
+        path = self._folder / f"{file.path.replace('/', '-')}-start"
+        if not path.exists():
+            started = time.monotonic()
+            with ExitStack() as stack:
+                raw = stack.enter_context(self._open(file))
+                packed = stack.enter_context(gzip.open(raw))
+                path.write_bytes(packed.read(MAX_CLIP_BYTES))
+            if isinstance(self._source, HubSource):
+                self._received_bytes += raw.tell()
+                self._seconds += time.monotonic() - started
+        return path
+
+    def _open(self, file: HubFile) -> IO[bytes]:
+        if isinstance(self._source, FolderSource):
+            return (self._source.folder / file.path).open("rb")
+        raw = RangeFile(self._source, self._listing.commit, file)
+        return io.BufferedReader(raw, _PACKED_BLOCK_BYTES)
 
     def _noted(self, file: HubFile, headers: Headers) -> Headers:
         if headers.damage:

@@ -29,7 +29,7 @@ from clipshards.output import current_snapshot
 from clipshards.plan import View
 from clipshards.rendering import ClipJob
 from clipshards.speed import Measurement, made_job, measure_clips
-from clipshards.unpack import bytes_set_apart
+from clipshards.unpack import bytes_set_apart, is_packed_name
 from flows.changes import diff_of_listing
 from flows.looking import Access, Look
 from flows.settings import Settings
@@ -164,7 +164,7 @@ def _sum_up(
         access=look.access,
         **sizes,
         **_content(splits),
-        **_output(settings, splits, total, left, sizes["download_bytes_left"]),
+        **_output(settings, splits, total, left, sizes["download_bytes_left"] + _unpacked_left(look, splits)),
         decoder=decoder,
         workers=settings.workers,
         measured_on=measured_on,
@@ -211,7 +211,7 @@ def _working_bytes(file: HubFile, quality: int | None, *, is_fetched: bool) -> i
 
 
 def _output(
-    settings: Settings, splits: list[SplitLook], total: Amount, left: Amount, download_left: int
+    settings: Settings, splits: list[SplitLook], total: Amount, left: Amount, work_left: int
 ) -> dict[str, int | None]:
     shards, shards_left = _shards(splits)
     budget = settings.disk_budget
@@ -231,11 +231,17 @@ def _output(
         "shards": shards,
         "shards_left": shards_left,
         "disk_free_bytes": shutil.disk_usage(_existing(settings.out)).free,
-        "disk_needed_bytes": round(download_left + left.num_bytes),
+        "disk_needed_bytes": round(work_left + left.num_bytes),
         "disk_budget_bytes": budget,
-        "disk_needed_bytes_with_budget": budget and round(min(budget, download_left) + left.num_bytes),
+        "disk_needed_bytes_with_budget": budget and round(min(budget, work_left) + left.num_bytes),
         "least_disk_budget_bytes": max(least),
     }
+
+
+def _unpacked_left(look: Look, splits: list[SplitLook]) -> int:
+    """Bytes of compressed parts that are not unpacked yet: clips hardly shrink, so a tar is as large as its part."""
+    files = [file for split in splits for file in split.files if is_packed_name(file.path)]
+    return sum(file.size_bytes for file in files if look.on_disk(file) is None)
 
 
 def _hours(amount: float, rate: float) -> float | None:

@@ -28,6 +28,9 @@ from clipshards.images import decode_image
 from clipshards.recipe import load_recipe
 from clipshards.sampling import count_frames, fit_to_grid
 from clipshards.verify import verify_snapshot
+from flows import looking
+from flows.planning import plan_run
+from flows.settings import make_settings
 from flows.verifying import mend_options, verify_output
 
 pytestmark = pytest.mark.flow
@@ -99,6 +102,22 @@ def test_the_plan_says_what_comes(out: Path, talks_source: Path) -> None:
     for name in ("parts", "clips", "examples", "views"):
         assert totals[name] == len(table(out / "current", name))
     assert totals["frames"] > 0
+
+
+@pytest.mark.parametrize(("most_bytes", "close"), [(64_000_000, 0.1), (200_000, 0.4)])
+@pytest.mark.parametrize("by_hub", [False, True])
+def test_a_plan_looks_into_the_start_of_a_compressed_part(
+    by_hub: bool, most_bytes: int, close: float, out: Path, hub: FaultyHub, talks_source: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """All of it where it is small, else what its first clips tell of the others."""
+    monkeypatch.setattr(looking, "MAX_CLIP_BYTES", most_bytes)
+    source = HUB if by_hub else str(talks_source)
+    options = {"recipe": RECIPE, "decoder": "cpu", "workers": 2, "endpoint": hub.endpoint}
+    planned = plan_run(make_settings(source, tmp_path / "out", **options))
+    frames = sum(row["num_frames"] for row in table(out / "current", "views"))
+    assert planned.frames == pytest.approx(frames, rel=close)
+    assert planned.measured_on.endswith("clips of the source") and planned.notes == ()
 
 
 def test_verify_finds_nothing_wrong(out: Path) -> None:
