@@ -239,7 +239,7 @@ def _output(
 
 
 def _unpacked_left(look: Look, splits: list[SplitLook]) -> int:
-    """Bytes of compressed parts that are not unpacked yet: clips hardly shrink, so a tar is as large as its part."""
+    """Bytes of compressed parts that are not unpacked yet: clips hardly shrink, a tar is as large as its part."""
     files = [file for split in splits for file in split.files if is_packed_name(file.path)]
     return sum(file.size_bytes for file in files if look.on_disk(file) is None)
 
