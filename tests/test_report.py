@@ -30,8 +30,9 @@ from markupsafe import escape
 from clipshards.report import PAGE, RUN
 from clipshards.report.drawing import Panel, draw_bars
 from clipshards.report.explorer import FIELDS, Explorer, Thumbnails, read_events, to_json
-from clipshards.report.facts import MAX_GROUPS, Facts, count_letters, describe_balance, read_facts
+from clipshards.report.facts import MAX_GROUPS, NO_NAME, Facts, count_letters, describe_balance, read_facts
 from clipshards.report.page import MAX_QUARANTINE_ROWS, MIN_EXAMPLES, render
+from clipshards.report.pictures import draw_pictures
 from clipshards.report.server import MAX_LIMIT, PageServer
 from clipshards.schema import REASONS, TABLES
 from clipshards.verify import read_frames, verify_snapshot
@@ -87,7 +88,7 @@ def test_groups_count_what_the_tables_say(demo_snapshot: Path, facts: Facts) -> 
     examples, bench = rows(demo_snapshot, "examples"), rows(demo_snapshot, "bench")
     seconds = {(row["split"], row["clip"]): row["duration_seconds"] for row in rows(demo_snapshot, "clips")}
     for group in facts.groups["category"]:
-        name = None if group.name == "(none)" else group.name
+        name = None if group.name == NO_NAME else group.name
         mine = [row for row in examples if row["category"] == name]
         items = [row for row in bench if row["category_canonical"] == name]
         clips = {(row["split"], row["clip"]) for row in [*mine, *items]}
@@ -122,6 +123,18 @@ def test_balance() -> None:
     assert two_and_four.expected == pytest.approx((2, 2, 1, 1)), "C and D cannot answer a question with two options"
     assert "too few" in describe_balance(two_and_four)
     assert describe_balance(count_letters(letters([None], [4]))) == "No multiple-choice answers."
+
+
+def test_a_picture_says_what_a_balance_is_of(facts: Facts) -> None:
+    reading = draw_pictures(facts, {})[0].reading
+    balance = facts.balances["training annotation rows"]
+    assert f"{balance.total} of {balance.num_rows} training annotation rows have a letter" in reading
+    assert "Not all questions have an option D: chance is lower there." in reading
+
+
+def test_formats_are_those_of_training(facts: Facts, demo_snapshot: Path) -> None:
+    assert sum(group.examples for group in facts.groups["format"]) == len(rows(demo_snapshot, "examples"))
+    assert all(group.items == 0 for group in facts.groups["format"])
 
 
 def test_matplotlib_is_imported_only_for_a_page() -> None:
@@ -271,7 +284,10 @@ def test_a_large_snapshot_has_a_small_page(demo_snapshot: Path, tmp_path: Path) 
     assert len(embedded["examples"]) == len(sample), "no combination is left out"
     assert len(embedded["videos"]) > 300 and all(len(video["frames"]) > 2 for video in embedded["videos"].values())
     assert page.count("<bdi>train/part.tar</bdi>") == MAX_QUARANTINE_ROWS
-    assert "46,000 of 46,035 clips failed" in page and "23,000 × moov-missing" in page
+    assert (
+        "46,000 of 46,035 clips failed" in page
+        and '23,000 clips</strong>:\n<a href="#quarantine" data-reason="moov-missing">' in page
+    )
     assert f"And {46_000 - MAX_QUARANTINE_ROWS:,} more: <code>manifests/quarantine.parquet" in page
 
 
@@ -293,6 +309,43 @@ def large_examples(snapshot: Path, count: int = 290_000) -> pa.Table:
     for name, column in drawn.items():
         table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
     return table
+
+
+def test_what_is_lost_is_counted_alike_everywhere(demo_snapshot: Path, tmp_path: Path) -> None:
+    """A clip of which a view failed, one that two lines name and no part holds, a line that is no JSON."""
+    copy = copy_tables(demo_snapshot, tmp_path)
+    gone = {"reason": "clip-missing", "detail": "b/gone: it.mp4: no part holds it", "clip": "b/gone: it.mp4"}
+    damage = {"reason": "decode-errors", "detail": "frame 3", "clip": "b/cut.mp4"}
+    said = [
+        {"kind": "view", "path": "p.tar", "view": "b-cut-1", "num_rows": 0, "num_examples": 1, **damage},
+        {"kind": "example", "path": "rl.jsonl", "line": 4, **damage},
+        {"kind": "row", "path": "annotations.jsonl", "line": 2, **gone},
+        {"kind": "example", "path": "rl.jsonl", "line": 7, **gone},
+        # of two videos: the first is there, the second is not
+        {"kind": "example", "path": "rl.jsonl", "line": 8, **gone, "clip": "b/here.mp4"},
+        {"kind": "example", "path": "rl.jsonl", "line": 9, "reason": "row-not-json"},
+        # its clip failed, but this is not why it cannot be used
+        {"kind": "row", "path": "annotations.jsonl", "line": 3, "reason": "no-options", "clip": "b/cut.mp4"},
+    ]  # fmt: skip
+    write_tables({"quarantine": pa.Table.from_pylist(said, TABLES["quarantine"])}, copy / "manifests")
+    facts = read_facts(copy)
+    assert (facts.num_failed_clips, facts.num_partial_clips) == (1, 1)
+    causes = {(cause.kind, cause.reason): cause for cause in facts.causes}
+    assert list(causes) == [
+        ("clip", "clip-missing"), ("view", "decode-errors"), ("row", "no-options"), ("example", "row-not-json"),
+    ]  # fmt: skip
+    missing = causes["clip", "clip-missing"]
+    assert (missing.names, missing.num_rows, missing.num_examples) == (["b/gone: it.mp4"], 1, 2)
+    lines = facts.quarantine.to_pylist()
+    assert [line["is_consequence"] for line in lines] == [False] * 4 + [True] * 4
+    assert facts.lost == {"annotation rows": (2, 185), "examples": (4, 179), "items": (0, 27)}
+    of_missing = facts.reasons[0]
+    assert (of_missing.name, of_missing.media, of_missing.rows, of_missing.examples) == ("clip-missing", 1, 1, 2)
+    assert of_missing.causes == 1
+    rejects = next(picture for picture in draw_pictures(facts, {}) if picture.title == "Rejects by reason")
+    assert rejects.reading.startswith("4 causes; 4 rows, items and examples are lost with them.")
+    assert rejects.rows[0] == ("clip-missing", "1", "3")
+    assert "1 of 36 clips failed, 1 more can be used only in part" in render(copy)
 
 
 def large_quarantine(count: int) -> pa.Table:
@@ -365,7 +418,7 @@ def test_long_names_do_not_make_a_large_page(demo_snapshot: Path, tmp_path: Path
         change(copy, "examples", column, long)
     page = render(copy)
     assert len(page.encode()) < MAX_BYTES
-    assert "rare combinations had no room here" in page
+    assert "rare combinations had no room here" in page and embedded_in(page)["lacks_some"]
 
 
 # -- the command
@@ -477,7 +530,8 @@ def test_the_server_filters(server: PageServer, demo_snapshot: Path) -> None:
     ids = {row["id"] for row in rows(demo_snapshot, "bench") if row["category_canonical"] == "J3"}
     assert {example["id"] for example in body["examples"]} == ids and body["total"] == len(ids)
     _, _, nothing = ask(server, "/api/examples?category=nothing")
-    assert nothing == {"total": 0, "offset": 0, "examples": [], "videos": {}}
+    assert (nothing["total"], nothing["examples"], nothing["videos"]) == (0, [], {})
+    assert nothing["counts"]["category"]["J3"] == 9 and nothing["counts"]["kind"] == {"training": 0, "benchmark": 0}
     _, _, unnamed = ask(server, "/api/examples?category=")
     assert unnamed["total"] == 2, "two lines that no annotation row is about"
     assert ask(server, "/api/examples?offset=1000")[2]["examples"] == []

@@ -27,6 +27,20 @@ SIZES = [(390, 844), (1280, 900)]
 SCHEMES = ["light", "dark"]
 LOOKS = [(*size, scheme) for size in SIZES for scheme in SCHEMES]
 
+CONTRASTS = """([box, bars]) => {
+  const luminance = (colour) => {
+    const parts = colour.match(/[0-9.]+/g).slice(0, 3).map((part) => part / 255);
+    const [r, g, b] = parts.map((part) => part <= .03928 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b + .05;
+  };
+  const ground = luminance(getComputedStyle(document.querySelector(box)).backgroundColor);
+  return [...document.querySelectorAll(bars)].map((bar) => getComputedStyle(bar))
+    .map((style) => bars.endsWith("path") ? style.fill : style.backgroundColor)
+    .filter((colour) => colour !== "none")
+    .map((colour) => Math.max(luminance(colour) / ground, ground / luminance(colour)));
+}"""
+"""Of the bars against what they stand on: a graphic needs 3, which axe does not look at."""
+
 pytestmark = [
     pytest.mark.flow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not tried in a browser"),
@@ -45,6 +59,8 @@ TEXTS = [
     "{{ 7 * 7 }} {% raw %} ${" + HIT + "} &lt;b&gt; \u2028 \u2029 \\u003c",
 ]
 LOST = f"avsbench/video/<img src=x onerror={HIT}>.mp4"
+GONE = f"avsbench/video/</a><script>{HIT}</script>.mp4"
+DAMAGED = "avsbench/video/avsbench_0003.mp4"
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +83,19 @@ def hostile(demo_source: Path, prefect_server: None, tmp_path_factory: pytest.Te
 
 
 def write_hostile_source(demo: Path, folder: Path) -> None:
-    """One part of the demo, with other texts, a clip that is none under a bad name, and lines that are no rows."""
+    """One part of the demo, with other texts, a clip that is none under a bad name, one that no part
+    holds, one whose end is damaged, and lines that are no rows."""
     (folder / PART).parent.mkdir(parents=True)
     shutil.copy(demo / PART, folder / PART)
     with tarfile.open(folder / PART, "a") as tar:
+        damaged = tar.getmember(DAMAGED)
         info = tarfile.TarInfo(LOST)
         info.size = 9
         tar.addfile(info, io.BytesIO(b"<b>no</b>"))
         clips = set(tar.getnames())
+    with (folder / PART).open("r+b") as file:
+        file.seek(damaged.offset_data + damaged.size * 9 // 10)
+        file.write(bytes(damaged.size // 12))
     rows, new_question = [], {}
     for row in read_lines(demo / "train/annotations.jsonl"):
         if row["video"] in clips:
@@ -90,7 +111,7 @@ def write_hostile_source(demo: Path, folder: Path) -> None:
                 row["options"] = [f"{mark}) {TEXTS[place][:90]}" for place, mark in enumerate("ABCD")][: letter + 2]
                 row["answer"] = row["options"][letter] if letter < len(row["options"]) else row["options"][0]
             rows.append(row)
-    rows.append({**rows[0], "id": "lost", "video": LOST})
+    rows += [{**rows[0], "id": clip[-20:], "video": clip} for clip in (LOST, GONE)]
     lines = [json.dumps(row) for row in rows] + [f"<script>{HIT}</script>"] * 3
     (folder / "train/annotations.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for name in ("data_sft.jsonl", "data_rl.jsonl"):
@@ -172,6 +193,12 @@ def test_it_is_readable(
         assert page.evaluate("getComputedStyle(document.querySelector('nav a')).color") in drawn, (
             "bars have the accent"
         )
+        for box, bars in (("#example", ".events .bar"), (".pictures figure", ".pictures svg path")):
+            ratios = page.evaluate(CONTRASTS, [box, bars])
+            assert ratios and min(ratios) >= 3, box
+        if (name, width) == ("demo_snapshot", 1280):
+            cut = "all => all.filter((box) => box.scrollWidth > box.clientWidth).length"
+            assert page.locator(".pictures .scroll").evaluate_all(cut) == 0, "no column is cut"
 
 
 def test_it_is_there_within_a_second(browser: Browser, demo_snapshot: Path) -> None:
@@ -203,7 +230,6 @@ def test_what_a_j3_question_looks_like(browser: Browser, demo_snapshot: Path) ->
         times = [float(text.split()[0]) for text in example.locator("figcaption").all_inner_texts()]
         assert times == sorted(times)
         assert example.locator(".events .bar").count() > 0
-        assert "P" in example.locator("text=In them:").inner_text()
         assert "part000.tar" in example.locator(".from").inner_text()
         commit = json.loads((demo_snapshot / "dataset.json").read_text())["commit"]
         assert commit in example.locator(".from").inner_text()
@@ -231,15 +257,72 @@ def test_an_event_lies_over_its_frames(browser: Browser, demo_snapshot: Path) ->
             assert before - 4 <= edge <= after + 4
 
 
-def test_the_answer_opens_by_mouse_and_by_keyboard(browser: Browser, demo_snapshot: Path) -> None:
+def test_the_answer_opens_by_mouse_and_by_keyboard_and_stays_open(browser: Browser, demo_snapshot: Path) -> None:
     with opened(browser, url_of(demo_snapshot)) as page:
         choose(page, category="J3")
         answer = page.locator("#example details")
+        name = page.locator("#example .events .name").first
         assert not answer.evaluate("details => details.open")
+        assert not name.is_visible(), "what happens tells the answer"
         answer.locator("summary").click()
         assert answer.evaluate("details => details.open") and answer.locator(".text").first.is_visible()
+        assert name.is_visible() and "P" in answer.locator("text=In them:").inner_text()
+        page.locator("#next").click()
+        page.wait_for_timeout(100)
+        assert page.locator("#number").input_value() == "2"
+        assert answer.evaluate("details => details.open")
         answer.locator("summary").press("Enter")
         assert not answer.evaluate("details => details.open")
+
+
+def test_times_of_a_text_are_said_to_count_from_its_window(browser: Browser, demo_snapshot: Path) -> None:
+    with opened(browser, url_of(demo_snapshot)) as page:
+        starts = page.evaluate("data.examples.map((one) => data.videos[one.views[0]].start_seconds)")
+        for number in (starts.index(0), next(n for n, start in enumerate(starts) if start)):
+            page.evaluate(f"go({number})")
+            page.wait_for_timeout(50)
+            said = page.locator("#example details").evaluate("details => details.textContent")
+            note = f"Times in this text count from {starts[number]:.1f} s, where this view begins."
+            assert (note in said) == (starts[number] > 0)
+
+
+def test_names_of_events_are_in_the_part_that_is_seen(browser: Browser, demo_snapshot: Path) -> None:
+    with opened(browser, url_of(demo_snapshot), 390, 844) as page:
+        page.evaluate("state.isOpen = true")
+        ends = page.evaluate(
+            "data.examples.map((one) => Math.max(...one.events.map((event) => event.end_seconds ?? 0)))"
+        )
+        page.evaluate(f"go({ends.index(max(ends))})")
+        page.wait_for_timeout(100)
+        for scrolled in (0, 10_000):
+            box = page.locator("#example .strip").first
+            box.evaluate("(box, left) => { box.scrollLeft = left; }", scrolled)
+            names = page.locator("#example .name").evaluate_all(
+                "all => all.map((one) => [one.getBoundingClientRect().left, one.getBoundingClientRect().right])"
+            )
+            edges = box.bounding_box()
+            assert edges and names
+            for left, right in names:
+                assert edges["x"] - 1 <= left and right <= edges["x"] + edges["width"] + 1
+
+
+def test_choices_count_what_the_others_leave(browser: Browser, demo_snapshot: Path) -> None:
+    with opened(browser, url_of(demo_snapshot)) as page:
+        total = int(page.locator("#total").inner_text().split()[1])
+
+        def counts(field: str) -> list[str]:
+            found = page.locator(f"#choose-{field} option").all_inner_texts()[1:]
+            return [text.rpartition("(")[2].strip(")") for text in found]
+
+        assert sum(map(int, counts("category"))) == sum(map(int, counts("source"))) == total
+        choose(page, kind="benchmark")
+        chosen = int(page.locator("#total").inner_text().split()[1])
+        assert "none" in counts("source") and "none" not in counts("kind")
+        assert sum(int(count) for count in counts("source") if count != "none") == chosen < total
+        assert sum(map(int, counts("kind"))) == total, "its own choice does not narrow a field"
+        page.get_by_role("button", name="Clear filters").press("Enter")
+        page.wait_for_timeout(100)
+        assert page.locator("#total").inner_text() == f"of {total} in this file"
 
 
 def test_choosing_by_keyboard(browser: Browser, demo_snapshot: Path) -> None:
@@ -284,28 +367,58 @@ def test_what_nobody_has_is_said(browser: Browser, demo_snapshot: Path) -> None:
 def test_what_failed_stands_at_the_top(browser: Browser, hostile: Path) -> None:
     with opened(browser, url_of(hostile), 390, 844) as page:
         top = page.locator(".verdict")
-        assert top.locator("h2").inner_text() == "1 of 5 clips failed"
-        assert "1 × not-media No demuxer recognises the bytes" in top.inner_text()
+        assert top.locator("h2").inner_text() == "2 of 6 clips failed, 1 more can be used only in part"
+        said = top.inner_text()
+        assert (
+            f"1 clip: clip-missing. No part holds the clip that the row names. {GONE}; 1 row, 0 examples lost"
+            in said
+        )
+        assert f"1 clip: not-media. No demuxer recognises the bytes as audio or video. {LOST}" in said
+        assert "1 view, the rest of the clip is used: decode-errors" in said and DAMAGED in said
+        assert "3 rows: row-not-json" in said
         assert top.bounding_box()["y"] < 844  # type: ignore[index]
+
+
+def test_a_cause_leads_to_its_lines(browser: Browser, hostile: Path) -> None:
+    with opened(browser, url_of(hostile)) as page:
+        page.locator("#filter-words").fill("nobody says this")
+        page.locator(".verdict a", has_text="clip-missing").press("Enter")
+        shown = page.locator("#things tbody tr:visible")
+        kinds = [text.split("\t")[0] for text in shown.all_inner_texts()]
+        assert kinds == ["clip", "row"], "the clip has a line, though no part holds it, and its row follows"
+        assert shown.nth(1).get_attribute("class") == "consequence"
+        assert page.evaluate("scrollY") > 0 and page.url.endswith("#quarantine")
 
 
 def test_the_quarantine_sorts_and_filters(browser: Browser, hostile: Path) -> None:
     with opened(browser, url_of(hostile)) as page:
         things = page.locator("#things tbody tr")
         shown = page.locator("#things tbody tr:visible")
-        count = things.count()
-        assert count > 4 and page.locator("#filter-count").inner_text() == f"{count} shown"
+        at_first = things.all_inner_texts()
+        count = len(at_first)
+        assert count > 4 and page.locator("#filter-count").inner_text() == f"{count} of {count} shown"
+
+        def column(number: int) -> list[int]:
+            """Its numbers; what has none is last, whatever the order."""
+            texts = page.locator(f"#things tbody td:nth-child({number})").all_inner_texts()
+            found = [int(text) for text in texts if text not in ("", "–")]
+            assert all(text in ("", "–") for text in texts[len(found) :])
+            return found
+
         header = page.locator("#things th", has_text="line")
         header.locator("button").click()
-        assert header.get_attribute("aria-sort") == "ascending"
-        lines = [int(text or 0) for text in page.locator("#things tbody td:nth-child(4)").all_inner_texts()]
-        assert lines == sorted(lines) and lines[-1] > lines[0]
-        header.locator("button").press("Enter")
         assert header.get_attribute("aria-sort") == "descending"
-        back = [int(text or 0) for text in page.locator("#things tbody td:nth-child(4)").all_inner_texts()]
-        assert back == lines[::-1]
+        lines = column(4)
+        assert lines == sorted(lines, reverse=True) and lines[-1] < lines[0]
+        header.locator("button").press("Enter")
+        assert header.get_attribute("aria-sort") == "ascending" and column(4) == lines[::-1]
+        header.locator("button").press("Enter")
+        assert header.get_attribute("aria-sort") is None and things.all_inner_texts() == at_first
+        lost = page.locator("#things th", has_text="rows lost with it")
+        lost.locator("button").click()
+        assert column(6) == sorted(column(6), reverse=True)
         page.select_option("#filter-reason", "row-not-json")
-        assert shown.count() == 3 and page.locator("#filter-count").inner_text() == "3 shown"
+        assert shown.count() == 3 and page.locator("#filter-count").inner_text() == f"3 of {count} shown"
         page.select_option("#filter-reason", "")
         page.locator("#filter-words").focus()
         page.keyboard.type("NOT-MEDIA clip ")
@@ -313,7 +426,13 @@ def test_the_quarantine_sorts_and_filters(browser: Browser, hostile: Path) -> No
         assert all("not-media" in text for text in shown.all_inner_texts())
         page.keyboard.press("Control+a")
         page.keyboard.type("nobody says this")
-        assert page.locator("#filter-count").inner_text() == "0 shown"
+        assert page.locator("#filter-count").inner_text() == f"0 of {count} shown: no line here has all of these"
+        page.get_by_role("button", name="Clear, causes first").click()
+        page.wait_for_timeout(100)
+        assert things.all_inner_texts() == at_first and shown.count() == count
+        top = page.locator("#things thead th").first
+        page.locator(".tall").evaluate("box => { box.style.maxHeight = '8rem'; box.scrollTop = 200; }")
+        assert top.bounding_box()["y"] >= page.locator(".tall").bounding_box()["y"] - 1, "heads stay"  # type: ignore[index]
 
 
 # -- texts that mean harm

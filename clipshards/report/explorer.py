@@ -20,6 +20,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,15 @@ class Explorer:
         order = [("kind", "descending"), *((name, "ascending") for name in ("no_events", "file", "line"))]
         return table.take(pc.sort_indices(table, order))
 
-    def choices(self) -> dict[str, list[tuple[str, int]]]:
-        """By field its values with their numbers of examples, the most frequent `MAX_CHOICES`, sorted by name."""
+    @cached_property
+    def choices(self) -> dict[str, list[str]]:
+        """By field its values, the most frequent `MAX_CHOICES`, sorted by name."""
         choices = {}
         for name in FIELDS:
             counts = [(row["values"], row["counts"]) for row in pc.value_counts(self.table[name]).to_pylist()]
             short = [entry for entry in counts if len(entry[0]) <= MAX_CHOICE]
             frequent = sorted(short, key=lambda entry: -entry[1])[:MAX_CHOICES]
-            choices[name] = sorted(frequent, key=lambda entry: rank(entry[0]))
+            choices[name] = sorted((value for value, _ in frequent), key=rank)
         return choices
 
     def find(self, wanted: Mapping[str, str]) -> list[int]:
@@ -105,10 +107,23 @@ class Explorer:
         Args:
             wanted: of some of `FIELDS`.
         """
+        return list(pc.indices_nonzero(self._mask(wanted)).to_pylist())
+
+    def count(self, wanted: Mapping[str, str]) -> dict[str, dict[str, int]]:
+        """By field its `choices`, with how many rows have them and what is wanted of the other fields."""
+        counts = {}
+        for name in FIELDS:
+            others = {other: value for other, value in wanted.items() if other != name}
+            found = pc.value_counts(self.table[name].filter(self._mask(others))).to_pylist()
+            count_of = {entry["values"]: entry["counts"] for entry in found}
+            counts[name] = {value: count_of.get(value, 0) for value in self.choices[name]}
+        return counts
+
+    def _mask(self, wanted: Mapping[str, str]) -> pa.Array:
         mask = pa.array(np.ones(self.table.num_rows, bool))
         for name, value in wanted.items():
             mask = pc.and_(mask, pc.equal(self.table[name], value))
-        return list(pc.indices_nonzero(mask).to_pylist())
+        return mask
 
     def num_combinations(self) -> int:
         """Of the values of `FIELDS` that exist."""

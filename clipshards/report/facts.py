@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from clipshards.output import read_dataset
 
 LETTERS = "ABCDEFGH"
-NO_NAME = "(none)"
+NO_NAME = "not stated"
 """Stands for a source, category, difficulty or format that a row does not name."""
 
 MAX_GROUPS = 24
@@ -28,7 +29,13 @@ MIN_ANSWERS = 20
 DIFFICULTIES = ("easy", "medium", "hard")
 """In this order, before others by name."""
 
-_MEDIA = ("part", "member", "clip", "view")
+KINDS = ("clip", "view", "part", "member", "row", "example", "item")
+"""Of what the quarantine holds, in the order of the page."""
+
+_INPUTS = {"row": ("annotation rows", "questions"), "example": ("examples", "examples"), "item": ("items", "bench")}
+"""Kind → its name, and the table of those that are used."""
+_WITHOUT_LINE = ("clip-missing", "duplicate-across-parts-conflict")
+"""Reasons of clips that stand in no part that could be named: the quarantine has only their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,45 @@ class Balance:
     counts: tuple[int, ...]
     expected: tuple[float, ...]
     """By chance, given how many options each question has."""
+    num_rows: int
+    """With those that have no letter for an answer."""
 
     @property
     def total(self) -> int:
         return sum(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Things of one kind that failed for one reason."""
+
+    kind: str
+    """One of `KINDS`."""
+    reason: str
+    count: int
+    names: list[str]
+    """Different clips, parts, members or files of rows that it concerns."""
+    num_rows: int
+    """Annotation rows and items that are lost with them."""
+    num_examples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """How often a reason stands in the quarantine."""
+
+    name: str
+    media: int
+    """Parts, members, clips and views."""
+    rows: int
+    """Annotation rows and items."""
+    examples: int
+    causes: int
+    """Of them all; the others are lost with one of these."""
+
+    @property
+    def total(self) -> int:
+        return self.media + self.rows + self.examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +117,18 @@ class Facts:
     """(width × height, views), the most frequent first."""
     balances: Mapping[str, Balance]
     """Of the training rows and of the benchmark."""
-    reasons: list[tuple[str, int, int, int]]
-    """(reason, parts and clips and views, rows and items, examples), the most frequent first."""
     quarantine: pa.Table
-    """Causes first, then what is lost only because its clip is."""
-    num_causes: int
-    failed_clips: list[tuple[str, int]]
-    """(reason, clips), the most frequent first."""
+    """Causes first, then what is lost only with one of them (`is_consequence`). It has a line for each failed clip,
+    also for those that stand in no part, of which the table on disk has only the rows."""
+    reasons: list[Reason]
+    """The most frequent first."""
+    causes: list[Cause]
+    """Clips first, the most frequent first."""
+    num_failed_clips: int
+    num_partial_clips: int
+    """Used, but not in all their views."""
+    lost: Mapping[str, tuple[int, int]]
+    """Of the annotation rows, examples and items: how many are lost, and of how many."""
 
 
 def read_facts(snapshot: Path) -> Facts:
@@ -93,25 +140,31 @@ def read_facts(snapshot: Path) -> Facts:
     examples = _read(snapshot, "examples", [*asked, "category"])
     bench = _read(snapshot, "bench", [*asked, "category_canonical", "answer_index", "options"])
     questions = _read(snapshot, "questions", ["split", "answer_index", "options"])
-    quarantine = _read(snapshot, "quarantine", None)
+    quarantine = _causes_first(_with_all_clips(_read(snapshot, "quarantine", None)))
     sharded = clips.filter(pc.equal(clips["status"], "sharded"))
     rows = _rows(examples, bench, clips)
-    ordered, num_causes = _causes_first(quarantine)
+    kinds = Counter(quarantine["kind"].to_pylist())
+    of_views = quarantine.filter(pc.equal(quarantine["kind"], "view"))
     is_bench = pc.is_in(questions["split"], pc.unique(bench["split"]))
     return Facts(
-        groups={field: _groups(rows, field) for field in ("source", "category", "difficulty", "format")},
+        groups={
+            **{field: _groups(rows, field) for field in ("source", "category", "difficulty")},
+            "format": _groups(rows.filter(pc.invert(rows["is_item"])), "format"),  # items state none
+        },
         clip_seconds=_numbers(sharded["duration_seconds"]),
         clip_bytes=_numbers(sharded["size_bytes"]),
         frames=_numbers(views["num_frames"]),
         pictures=_picture_sizes(views),
         balances={
-            "training rows": count_letters(questions.filter(pc.invert(is_bench))),
-            "benchmark": count_letters(bench),
+            "training annotation rows": count_letters(questions.filter(pc.invert(is_bench))),
+            "benchmark items": count_letters(bench),
         },
+        quarantine=quarantine,
         reasons=_reasons(quarantine),
-        quarantine=ordered,
-        num_causes=num_causes,
-        failed_clips=_failed_clips(quarantine, counts["rejected_clips"]),
+        causes=_causes(quarantine.filter(pc.invert(quarantine["is_consequence"]))),
+        num_failed_clips=kinds["clip"],
+        num_partial_clips=len(pc.unique(of_views["clip"])),
+        lost={name: (kinds[kind], kinds[kind] + counts[table]) for kind, (name, table) in _INPUTS.items()},
     )
 
 
@@ -204,7 +257,7 @@ def count_letters(questions: pa.Table) -> Balance:
     letters = LETTERS[: max(4, int(num_options.max(initial=0)))]
     counts = np.bincount(answers, minlength=len(letters))[: len(letters)]
     expected = [float(np.sum(1.0 / num_options[num_options > place])) for place in range(len(letters))]
-    return Balance(letters, tuple(int(count) for count in counts), tuple(expected))
+    return Balance(letters, tuple(int(count) for count in counts), tuple(expected), questions.num_rows)
 
 
 def describe_balance(balance: Balance) -> str:
@@ -225,38 +278,66 @@ def describe_balance(balance: Balance) -> str:
                 f"{letter} is right {count / balance.total:.0%} of the time, chance gives {share:.0%}",
                 off,
             )
-    return f"Not balanced: {worst}." if worst else f"Balanced: no letter of {balance.total:,} answers stands out."
+    even = "no letter is off chance by more than two points and three standard errors"
+    return f"Not balanced: {worst}." if worst else f"Balanced: {even}."
 
 
 # -- the quarantine
 
 
-def _reasons(quarantine: pa.Table) -> list[tuple[str, int, int, int]]:
-    counted = quarantine.group_by(["reason", "kind"]).aggregate([("kind", "count")]).to_pylist()
-    table: dict[str, list[int]] = {}
-    for row in counted:
-        place = 2 if row["kind"] == "example" else 1 if row["kind"] in ("row", "item") else 0
-        table.setdefault(row["reason"], [0, 0, 0])[place] += row["kind_count"]
-    ranked = sorted(table.items(), key=lambda entry: (-sum(entry[1]), entry[0]))
-    return [(reason, *counts) for reason, counts in ranked]  # type: ignore[misc]
+def _with_all_clips(quarantine: pa.Table) -> pa.Table:
+    """The table with a line for each clip that only its rows name: their detail is the clip and what is wrong."""
+    rows = quarantine.filter(pc.is_in(quarantine["reason"], pa.array(_WITHOUT_LINE)))
+    is_example = pc.equal(rows["kind"], "example")
+    flags = rows.select(["reason", "detail"])
+    for name, flag in (("num_rows", pc.invert(is_example)), ("num_examples", is_example)):
+        flags = flags.append_column(name, pc.cast(flag, pa.int32()))
+    clips = flags.group_by(["reason", "detail"]).aggregate([("num_rows", "sum"), ("num_examples", "sum")])
+    known = {
+        "kind": pa.array(["clip"] * clips.num_rows, pa.string()),
+        "reason": clips["reason"],
+        "detail": pc.replace_substring_regex(clips["detail"], "(?s)^.*: ", ""),
+        "clip": pc.replace_substring_regex(clips["detail"], ": [^:]*$", ""),
+        "num_rows": pc.cast(clips["num_rows_sum"], pa.int32()),
+        "num_examples": pc.cast(clips["num_examples_sum"], pa.int32()),
+    }
+    columns = [known.get(field.name, pa.nulls(clips.num_rows, field.type)) for field in quarantine.schema]
+    return pa.concat_tables([quarantine, pa.table(columns, quarantine.schema)])
 
 
-def _failed_clips(quarantine: pa.Table, num_failed: int) -> list[tuple[str, int]]:
-    """Clips that gave no frames; those that are not of a kind of their own were named by rows and never seen."""
-    lost = quarantine.filter(pc.equal(quarantine["kind"], "clip"))
-    counts = [(row["values"], row["counts"]) for row in pc.value_counts(lost["reason"]).to_pylist()]
-    if (missing := num_failed - lost.num_rows) > 0:
-        counts.append(("clip-missing", missing))
-    return sorted(counts, key=lambda entry: (-entry[1], entry[0]))
+def _causes_first(quarantine: pa.Table) -> pa.Table:
+    """Sorted; a row whose clip or view is lost for the same reason is a consequence."""
+    is_line = pc.is_in(quarantine["kind"], pa.array(list(_INPUTS)))
+    concerned = pc.binary_join_element_wise(quarantine["reason"], quarantine["clip"], "\n")
+    is_lost = pc.is_in(concerned, pc.unique(concerned.filter(pc.invert(is_line))).drop_null())
+    # The missing clip of an example is not always its first, whose name it has.
+    is_missing = pc.is_in(quarantine["reason"], pa.array(_WITHOUT_LINE))
+    is_consequence = pc.and_(is_line, pc.or_(is_lost, is_missing))
+    order = [(name, "ascending") for name in ("is_consequence", "reason", "path", "line", "member", "clip")]
+    return quarantine.append_column("is_consequence", is_consequence).sort_by(order)
 
 
-def _causes_first(quarantine: pa.Table) -> tuple[pa.Table, int]:
-    """Sorted, and how many of the rows are causes: not lost only because their clip is."""
-    is_media = pc.is_in(quarantine["kind"], pa.array(_MEDIA))
-    lost = pc.unique(quarantine["clip"].filter(is_media)).drop_null()
-    is_cause = pc.or_(is_media, pc.invert(pc.is_in(quarantine["clip"], lost)))
-    ranked = quarantine.append_column("is_consequence", pc.invert(is_cause))
-    order = pc.sort_indices(
-        ranked, [(name, "ascending") for name in ("is_consequence", "reason", "path", "line", "member")]
-    )
-    return quarantine.take(order), pc.sum(is_cause).as_py() or 0
+def _reasons(quarantine: pa.Table) -> list[Reason]:
+    counted = quarantine.group_by(["reason", "kind", "is_consequence"]).aggregate([("kind", "count")])
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in counted.to_pylist():
+        kind = "examples" if row["kind"] == "example" else "rows" if row["kind"] in _INPUTS else "media"
+        table[row["reason"]][kind] += row["kind_count"]
+        table[row["reason"]]["causes"] += 0 if row["is_consequence"] else row["kind_count"]
+    reasons = [Reason(name, of["media"], of["rows"], of["examples"], of["causes"]) for name, of in table.items()]
+    return sorted(reasons, key=lambda reason: (-reason.total, reason.name))
+
+
+def _causes(quarantine: pa.Table) -> list[Cause]:
+    is_line = pc.is_in(quarantine["kind"], pa.array(list(_INPUTS)))
+    thing = pc.coalesce(quarantine["clip"], quarantine["member"], quarantine["path"])
+    table = quarantine.append_column("name", pc.if_else(is_line, quarantine["path"], thing))
+    sums = [("num_rows", "sum"), ("num_examples", "sum"), ("kind", "count"), ("name", "distinct")]
+    causes = [
+        Cause(
+            row["kind"], row["reason"], row["kind_count"], sorted(name for name in row["name_distinct"] if name),
+            row["num_rows_sum"] or 0, row["num_examples_sum"] or 0,
+        )
+        for row in table.group_by(["kind", "reason"]).aggregate(sums).to_pylist()
+    ]  # fmt: skip
+    return sorted(causes, key=lambda cause: (KINDS.index(cause.kind), -cause.count, cause.reason))

@@ -15,20 +15,36 @@ function make(tag, className, ...children) {
 // A text of the data set: its direction is its own, and ends with it.
 const isolated = (text) => make("bdi", "", text);
 
-// -- where examples come from: page(wanted, offset) gives {total, example, videos}
+// -- where examples come from: (wanted, offset) gives {total, example, videos, counts}
+
+const fits = (example, wanted) =>
+  Object.entries(wanted).every(([field, value]) => (example[field] || "") === value);
+
+// By field its values, with how many examples have them and what is wanted of the other fields.
+function countChoices(wanted) {
+  const counts = {};
+  for (const field of ["kind", "source", "category", "difficulty"]) {
+    const {[field]: own, ...others} = wanted;
+    const found = counts[field] = Object.create(null);
+    for (const example of data.examples.filter((one) => fits(one, others))) {
+      const value = example[field] || "";
+      found[value] = (found[value] || 0) + 1;
+    }
+  }
+  return counts;
+}
 
 const sources = {
   file: async (wanted, offset) => {
-    const found = data.examples.filter((example) =>
-      Object.entries(wanted).every(([field, value]) => (example[field] || "") === value));
-    return {total: found.length, example: found[offset], videos: data.videos};
+    const found = data.examples.filter((example) => fits(example, wanted));
+    return {total: found.length, example: found[offset], videos: data.videos, counts: countChoices(wanted)};
   },
   server: async (wanted, offset) => {
     const query = new URLSearchParams({...wanted, offset, limit: 1});
     const answer = await fetch(`api/examples?${query}`);
     const body = await answer.json();
     if (!answer.ok) throw new Error(body.error);
-    return {total: body.total, example: body.examples[0], videos: body.videos};
+    return {...body, example: body.examples[0]};
   },
 };
 
@@ -47,7 +63,7 @@ const inOrder = (events) => events
 
 function marks(example) {
   const list = make("ul", "marks");
-  const words = [example.category || "no category", example.kind, example.stage, example.source,
+  const words = [example.category || "category not stated", example.kind, example.stage, example.source,
     example.difficulty, example.format, example.id];
   words.forEach((word, place) => word && list.append(make("li", place ? "" : "strong", isolated(word))));
   return list;
@@ -68,10 +84,11 @@ function timeline(events, video, numFrames) {
     bar.style.left = `${left}%`;
     bar.style.width = `${Math.max(0.3, right - left)}%`;
     const name = make("span", "name", isolated(eventWords(event)));
-    if (right < 62) name.style.left = `calc(${right}% + .3rem)`;
-    else if (left > 38) name.style.right = `calc(${100 - left}% + .3rem)`;
-    else name.style.left = `calc(${left}% + .3rem)`;
-    box.append(make("div", "row", bar, name));
+    // The name follows the bar, or leads it, or lies on it, but stays where it is seen (it is sticky).
+    const leads = right >= 62 && left > 38;
+    const gap = make("span");
+    gap.style.width = `${leads ? 100 - left : right < 62 ? right : left}%`;
+    box.append(make("div", leads ? "row leads" : "row", bar, gap, name));
   }
   return box;
 }
@@ -112,21 +129,23 @@ function eventList(example) {
     ? `at ${seconds(event.start_seconds)}` : `${event.start_seconds.toFixed(1)}–${seconds(event.end_seconds)}`;
   add("On the time line", timed.map((event) => `${span(event)}  ${eventWords(event)}`));
   add("Without times", untimed.map(eventWords));
-  add("Named in the answer, without times", example.said);
+  add("Named in the tags of the answer; the tags carry no times", example.said);
   const people = [...new Set(example.events.flatMap((event) => event.who))].sort();
   if (people.length) box.append(make("p", "small", `In them: ${people.join(", ")}`));
   if (box.children.length === 1) box.append(make("p", "small", "The row names no events."));
   return box;
 }
 
-function answer(example) {
-  const box = make("details", "", make("summary", "", "Show the answer"));
+function answer(example, start) {
+  const box = make("div");
   const add = (title, text) => text &&
     box.append(make("p", "small", title), make("div", "text", isolated(text)));
   add("Answer", example.answer);
   add("Text to learn", example.target !== example.answer && example.target);
   add("Full response", example.response);
-  if (box.children.length === 1) box.append(make("p", "", "The row has no answer."));
+  if (!box.children.length) return make("p", "", "The row has no answer.");
+  // As the trainer's prompt counts them.
+  if (start > 0) box.append(make("p", "small", `Times in this text count from ${seconds(start)}, where this view begins.`));
   return box;
 }
 
@@ -134,7 +153,15 @@ function question(example) {
   const box = make("div", "", make("div", "question", isolated(example.question)));
   const options = example.options.map((option) => make("li", "", isolated(option)));
   if (options.length) box.append(make("ol", "options", ...options));
-  box.append(answer(example));
+  return box;
+}
+
+// Events tell the answer of many questions: they open with it, and stay open from one example to the next.
+function solution(example, start) {
+  const box = make("details", "", make("summary", "", "Answer and events"),
+    make("div", "columns", answer(example, start), eventList(example)));
+  box.open = state.isOpen;
+  box.addEventListener("toggle", () => { state.isOpen = box.open; });
   return box;
 }
 
@@ -152,12 +179,26 @@ function draw(example, videos) {
     strip(videos[key], number ? [] : example.events, videos[key].clip));
   const more = example.num_views - example.views.length;
   if (more > 0) shown.push(make("p", "small", `And ${more} more videos.`));
-  return [marks(example), ...shown, make("div", "columns", question(example), eventList(example)), provenance(example.from)];
+  return [marks(example), ...shown, question(example),
+    solution(example, videos[example.views[0]].start_seconds), provenance(example.from)];
 }
 
 // -- choosing
 
-const state = {wanted: {}, offset: 0, asked: 0};
+const state = {wanted: {}, offset: 0, asked: 0, isOpen: false};
+
+const selects = [...byId("choose").querySelectorAll("select")];
+for (const option of byId("choose").querySelectorAll("option")) option.dataset.name = option.textContent;
+
+function nameChoices(counts) {
+  for (const select of selects) {
+    for (const option of [...select.options].slice(1)) {
+      const count = counts[select.dataset.field][option.value.slice(1)];
+      const none = data.lacks_some ? "none in this file" : "none";
+      option.textContent = `${option.dataset.name} (${count ? count.toLocaleString("en") : none})`;
+    }
+  }
+}
 
 async function show() {
   const asked = ++state.asked;
@@ -174,7 +215,9 @@ async function show() {
   byId("number").max = page.total;
   byId("previous").disabled = state.offset <= 0;
   byId("next").disabled = state.offset >= page.total - 1;
-  const nothing = page.trouble || "No example has all of these. Choose “all” somewhere.";
+  if (page.counts) nameChoices(page.counts);
+  const where = data.lacks_some ? " in this file" : "";
+  const nothing = page.trouble || `No example${where} has all of these. Choose “all” somewhere.`;
   box.replaceChildren(...(page.example ? draw(page.example, page.videos) : [make("p", "", nothing)]));
   state.total = page.total;
 }
@@ -185,13 +228,15 @@ function go(offset) {
 }
 
 byId("choose").addEventListener("submit", (event) => event.preventDefault());
-byId("choose").addEventListener("change", () => {
+function choose() {
   // "=" leads a value, so that an empty one is not "all".
-  const chosen = [...byId("choose").querySelectorAll("select")].filter((select) => select.value !== "*");
+  const chosen = selects.filter((select) => select.value !== "*");
   state.wanted = Object.fromEntries(chosen.map((select) => [select.dataset.field, select.value.slice(1)]));
   state.offset = 0;
   show();
-});
+}
+byId("choose").addEventListener("change", choose);
+byId("choose").addEventListener("reset", () => setTimeout(choose));  // then the selects are reset
 byId("previous").addEventListener("click", () => go(state.offset - 1));
 byId("next").addEventListener("click", () => go(state.offset + 1));
 byId("number").addEventListener("change", (event) => go((Math.round(event.target.valueAsNumber) || 1) - 1));
@@ -200,37 +245,53 @@ show();
 // -- the quarantine
 
 const things = byId("things");
+const lines = things ? [...things.tBodies[0].rows] : [];
 
 function filterThings() {
   const reason = byId("filter-reason").value;
   const words = byId("filter-words").value.toLowerCase().split(/\s+/).filter(Boolean);
   let count = 0;
-  for (const row of things.tBodies[0].rows) {
+  for (const row of lines) {
     const text = row.textContent.toLowerCase();
-    const fits = (!reason || row.cells[1].textContent === reason) && words.every((word) => text.includes(word));
-    row.hidden = !fits;
-    count += fits;
+    row.hidden = (reason && row.cells[1].textContent !== reason) || !words.every((word) => text.includes(word));
+    count += !row.hidden;
   }
-  byId("filter-count").textContent = `${count.toLocaleString("en")} shown`;
+  const nothing = count ? "" : ": no line here has all of these";
+  byId("filter-count").textContent = `${count.toLocaleString("en")} of ${lines.length.toLocaleString("en")} shown${nothing}`;
 }
 
+// One way, the other way, and back to causes first; numbers from the largest on, what has none last.
 function sortThings(header) {
-  const column = header.cellIndex;
-  const order = header.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
-  for (const other of header.parentNode.cells) other.removeAttribute("aria-sort");
+  const orders = "number" in header.dataset ? ["descending", "ascending"] : ["ascending", "descending"];
+  const order = orders[orders.indexOf(header.getAttribute("aria-sort")) + 1];
+  unsort();
+  if (!order) return;
   header.setAttribute("aria-sort", order);
   const sign = order === "ascending" ? 1 : -1;
   const compare = new Intl.Collator("en", {numeric: true}).compare;
-  const key = (row) => row.cells[column].textContent;
-  const rows = [...things.tBodies[0].rows].sort((one, two) => sign * compare(key(one), key(two)));
-  things.tBodies[0].append(...rows);
+  const key = (row) => row.cells[header.cellIndex].textContent.replace("–", "");
+  things.tBodies[0].append(...[...lines].sort((one, two) =>
+    !key(one) - !key(two) || sign * compare(key(one), key(two))));
+}
+
+function unsort() {
+  for (const header of things.tHead.rows[0].cells) header.removeAttribute("aria-sort");
+  things.tBodies[0].append(...lines);
 }
 
 if (things) {
   byId("filter").addEventListener("submit", (event) => event.preventDefault());
   byId("filter").addEventListener("input", filterThings);
+  byId("filter").addEventListener("reset", () => setTimeout(() => { unsort(); filterThings(); }));
   for (const button of things.querySelectorAll(".sort")) {
     button.addEventListener("click", () => sortThings(button.closest("th")));
+  }
+  for (const link of document.querySelectorAll("[data-reason]")) {
+    link.addEventListener("click", () => {
+      byId("filter-words").value = "";
+      byId("filter-reason").value = link.dataset.reason;
+      filterThings();
+    });
   }
   filterThings();
 }

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from clipshards.output import read_dataset
 from clipshards.report import RUN
 from clipshards.report.explorer import Explorer, Json, Thumbnails, to_json
-from clipshards.report.facts import Facts, read_facts
+from clipshards.report.facts import NO_NAME, Facts, read_facts
 from clipshards.report.pictures import draw_pictures, size
 from clipshards.schema import REASONS, WARNINGS
 from clipshards.score import GROUPS
@@ -37,6 +37,8 @@ MAX_QUARANTINE_ROWS = 1000
 MAX_INPUTS = 500
 MAX_CELL = 160
 """Characters of a cell of the quarantine."""
+MAX_CAUSES, MAX_NAMES = 12, 3
+"""Causes at the top of the page, and names of each."""
 
 _FOLDER = Path(__file__).parent
 _THUMBNAILS = [
@@ -79,11 +81,12 @@ def _thumbnails(explorer: Explorer, rows: list[int]) -> Thumbnails:
 
 
 def _render(snapshot: Path, explorer: Explorer, embedded: Json | None) -> str:
-    choices = explorer.choices()
     num_embedded = len(embedded["examples"]) if embedded else 0
+    num_left_out = max(0, explorer.num_combinations() - num_embedded)
     data = {
         "mode": "file" if embedded else "server",
         "is_sample": 0 < num_embedded < explorer.table.num_rows,
+        "lacks_some": bool(embedded) and num_left_out > 0,
         **(embedded or {}),
     }
     dataset = read_dataset(snapshot)
@@ -96,7 +99,8 @@ def _render(snapshot: Path, explorer: Explorer, embedded: Json | None) -> str:
         data=Markup(to_json(data)),
         dataset=dataset,
         counts=dataset["counts"],
-        source=_name_of_source(dataset["source"]),
+        source=_name_of_source(dataset),
+        is_folder=not dataset["source"].startswith("hf://"),
         run=run,
         facts=facts,
         hours=float(facts.clip_seconds.sum() / 3600),
@@ -108,10 +112,13 @@ def _render(snapshot: Path, explorer: Explorer, embedded: Json | None) -> str:
         ],
         is_served=embedded is None,
         num_embedded=num_embedded,
-        num_left_out=max(0, explorer.num_combinations() - num_embedded),
+        num_left_out=num_left_out,
         num_examples=explorer.table.num_rows,
-        choices=choices,
+        choices=explorer.choices,
         groups=GROUPS,
+        max_causes=MAX_CAUSES,
+        max_names=MAX_NAMES,
+        no_name=NO_NAME,
         REASONS=REASONS,
         WARNINGS=WARNINGS,
     )
@@ -123,17 +130,16 @@ def _read_run(snapshot: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def _name_of_source(source: str) -> str:
+def _name_of_source(dataset: dict[str, Any]) -> str:
     """A folder is named without the folders above it: they say where somebody works."""
-    return source if source.startswith("hf://") else f"folder {Path(source).name}"
+    source = dataset["source"]
+    return source if source.startswith("hf://") else f"{dataset['recipe']} from the folder “{Path(source).name}”"
 
 
 def _quarantine_rows(facts: Facts) -> list[dict[str, Any]]:
-    rows = facts.quarantine.slice(0, MAX_QUARANTINE_ROWS).to_pylist()
     return [
         {name: _cell(value) if isinstance(value, str) else value for name, value in row.items()}
-        | {"is_cause": number < facts.num_causes}
-        for number, row in enumerate(rows)
+        for row in facts.quarantine.slice(0, MAX_QUARANTINE_ROWS).to_pylist()
     ]
 
 

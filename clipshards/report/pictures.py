@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from clipshards.report.drawing import Panel, draw_bars, draw_histogram, shorten
-from clipshards.report.facts import Balance, Facts, Group, describe_balance
+from clipshards.report.facts import Balance, Facts, Group, Reason, describe_balance
 
 MAX_NAME = 100
 """Characters of a name in a table."""
@@ -61,11 +61,13 @@ def size(num_bytes: float) -> str:
 def _of_groups(field: str, groups: list[Group]) -> Picture:
     title = f"By {field}"
     if not groups:
-        return Picture(title, "There are no examples.")
+        return Picture(title, f"There are no {'training ' if field == 'format' else ''}examples.")
+    groups = [replace(group, name=f"{group.name} (benchmark)") if not group.examples else group for group in groups]
     total = sum(group.examples + group.items for group in groups)
     largest = max(groups, key=lambda group: group.examples + group.items)
     share = (largest.examples + largest.items) / total
     kinds = " Dimmer bars: items of the benchmark." if any(group.items for group in groups) else ""
+    kinds = " Of training examples only." if field == "format" else kinds
     noun = f"{field if len(groups) == 1 else _plural(field)}"
     unit, factor = ("hours", 1) if max(group.hours for group in groups) >= 1 else ("minutes", 60)
     times = [factor * group.hours for group in groups]
@@ -81,7 +83,7 @@ def _of_groups(field: str, groups: list[Group]) -> Picture:
         title,
         f"{len(groups)} {noun}; {shorten(largest.name, 40)} has most examples: {share:.0%}.{kinds}",
         draw_bars([group.name for group in groups], panels),
-        (field, "clips", unit, "training examples", "benchmark items"),
+        (field, "clips", unit, "examples", "items"),
         [
             (shorten(g.name, MAX_NAME), f"{g.clips:,}", f"{time:,.1f}", f"{g.examples:,}", f"{g.items:,}")
             for g, time in zip(groups, times, strict=True)
@@ -102,6 +104,11 @@ def _of_balance(name: str, balance: Balance) -> Picture:
     reading = describe_balance(balance)
     if not balance.total:
         return Picture(title, reading)
+    reading += f" {balance.total:,} of {balance.num_rows:,} {name} have a letter."
+    if rarer := [
+        letter for letter, few in zip(balance.letters, balance.expected, strict=True) if few < balance.expected[0]
+    ]:
+        reading += f" Not all questions have an option {' or '.join(rarer)}: chance is lower there."
     shares = [count / balance.total for count in balance.counts]
     chances = [expected / balance.total for expected in balance.expected]
     texts = [f"{share:.1%}" for share in shares]
@@ -151,32 +158,36 @@ def _of_sizes(pictures: list[tuple[str, int]]) -> Picture:
     title = "Sizes of the stored frames"
     if not pictures:
         return Picture(title, "There are no views.")
+    texts = [f"{count:,}" for _, count in pictures]
     name, count = pictures[0]
     total = sum(count for _, count in pictures)
     return Picture(
         title, f"Most views, {count / total:.0%}, have frames of {name} pixels.",
-        *_one_panel(pictures, "views", ("width × height", "views")),
+        draw_bars([name for name, _ in pictures], [Panel("views", [count for _, count in pictures], texts)]),
+        ("width × height", "views"), [(name, text) for (name, _), text in zip(pictures, texts, strict=True)],
     )  # fmt: skip
 
 
-def _of_reasons(reasons: list[tuple[str, int, int, int]]) -> Picture:
+def _of_reasons(reasons: list[Reason]) -> Picture:
     title = "Rejects by reason"
     if not reasons:
         return Picture(title, "Nothing was rejected.")
-    counts = [(reason, sum(kinds)) for reason, *kinds in reasons]
-    name, count = counts[0]
+    causes = sum(reason.causes for reason in reasons)
+    total = sum(reason.total for reason in reasons)
+    first = [reason.name for reason in reasons if reason.total == reasons[0].total]
+    each = " each" if len(first) == 2 else ""
+    most = " and ".join(first) if len(first) < 3 else f"each of {len(first):,} reasons"
+    lost = f"{causes:,} causes; {total - causes:,} rows, items and examples are lost with them."
+    shown = reasons[:24]
+    panels = [
+        Panel("causes", [r.causes for r in shown], [f"{r.causes:,}" for r in shown]),
+        Panel("lost with them", [r.total - r.causes for r in shown], [f"{r.total - r.causes:,}" for r in shown]),
+    ]
     return Picture(
-        title, f"{sum(count for _, count in counts):,} things were rejected, {count:,} of them with {name}.",
-        *_one_panel(counts[:24], "parts, clips, views, rows, items and examples", ("reason", "rejected")),
+        title, f"{lost} Most by {most}: {reasons[0].total:,}{each}.",
+        draw_bars([reason.name for reason in shown], panels), ("reason", "causes", "lost with them"),
+        [(reason.name, f"{reason.causes:,}", f"{reason.total - reason.causes:,}") for reason in shown],
     )  # fmt: skip
-
-
-def _one_panel(
-    counts: Sequence[tuple[str, int]], name: str, columns: tuple[str, str]
-) -> tuple[Markup, tuple[str, str], list[tuple[str, str]]]:
-    labels, values = zip(*counts, strict=True)
-    texts = [f"{value:,}" for value in values]
-    return draw_bars(labels, [Panel(name, values, texts)]), columns, list(zip(labels, texts, strict=True))
 
 
 _AMOUNTS: Mapping[str, Callable[[float], str]] = {"bytes": size, "frames": lambda count: f"{count:,.0f} frames"}

@@ -1,7 +1,7 @@
 """The page over all examples, for this machine only.
 
     GET /                                                          the page
-    GET /api/examples?category=J3&offset=0&limit=1                 {total, offset, examples, videos}
+    GET /api/examples?category=J3&offset=0&limit=1                 {total, offset, examples, videos, counts}
 
 Any of `explorer.FIELDS` may be named, each with one value. Nothing of a request names a file. A page of another
 site cannot read the answers: only requests to a name of loopback are served, and no answer allows another origin.
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = explorer.find(wanted)
         offset = numbers["offset"]
         shown = explorer.show(found[offset : offset + numbers["limit"]], _THUMBNAILS)
-        return {"total": len(found), "offset": offset, **shown}
+        return {"total": len(found), "offset": offset, **shown, "counts": explorer.count(wanted)}
 
     def _answer_json(self, status: HTTPStatus, body: Any) -> None:
         self._answer(status, "application/json", json.dumps(body).encode())
