@@ -11,6 +11,8 @@ from clipshards.schema import REASONS
 from manifests.tables import Manifest
 
 _MEDIA = ("part", "member", "clip", "view")
+_NAMED_BY_ROWS_ALONE = ("clip-missing", "duplicate-across-parts-conflict")
+"""Reasons of clips that have no line of their own: rows and examples name them."""
 
 MAX_PLACES_OF_REASON = 20
 """Places that the page names of each reason; the table names all."""
@@ -62,6 +64,8 @@ def quarantine_page(manifest: Manifest) -> str:
         num_examples = sum(row["kind"] == "example" for row in rows)
         num_rows = sum(row["kind"] in ("row", "item") for row in rows)
         num_media = len(rows) - num_examples - num_rows
+        if reason in _NAMED_BY_ROWS_ALONE:
+            num_media += len({row["clip"] for row in rows} - {row["clip"] for row in rows if row["kind"] in _MEDIA})
         lines.append(f"| {reason} | {REASONS[reason]} | {num_media:,} | {num_rows:,} | {num_examples:,} |")
     for reason, rows in ranked:
         causes = _causes(rows)

@@ -484,6 +484,7 @@ def test_the_page_of_the_quarantine_names_each_cause_once(manifest: Manifest) ->
     assert "| moov-missing | An MP4 without its index (moov box)" in page
     assert f"## moov-missing\n\n{advice.REASONS['moov-missing']}\n\n- " in page
     assert page.count("`s/broken.mp4`") == 1, "the rows of a lost clip are counted, not listed"
+    assert re.search(r"^\| clip-missing \| .* \| 1 \| \d+ \| \d+ \|$", page, re.M), "one clip, however many rows"
     assert "example in `sft.jsonl`, line 8: `no JSON`" in page
     nothing = replace(manifest, tables={**manifest.tables, "quarantine": manifest.tables["quarantine"].slice(0, 0)})
     assert "Nothing was left out" in quarantine_page(nothing)
