@@ -322,17 +322,17 @@ class BarReporter(Reporter):
         self._progress.update(self._bars[name], completed=share, line=line)
 
 
-_current: list[Reporter] = [Reporter()]
+_chosen: list[Reporter | None] = [None]
 
 
-def use(reporter: Reporter) -> None:
-    """From now on runs of this process report here."""
-    _current[0] = reporter
+def use(reporter: Reporter | None) -> None:
+    """From now on runs of this process report here; None: nowhere."""
+    _chosen[0] = reporter
 
 
 def current() -> Reporter:
-    """Where runs of this process report to."""
-    return _current[0]
+    """Where a run of this process reports to; where nothing was chosen, one of its own that says nothing."""
+    return _chosen[0] or Reporter()
 
 
 def duration(seconds: float) -> str:

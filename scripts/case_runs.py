@@ -109,7 +109,7 @@ def _moves_while_it_runs(case: Case) -> Answer:
 
 def _run_flow(name: str, source: str | None, out: Path, endpoint: str) -> tuple[dict[str, Any], Any]:
     """Run a flow in this process; its totals, and the reporter with the names of the clips that were decoded."""
-    from flows.console import Reporter, current, use
+    from flows.console import Reporter, use
 
     class Recording(Reporter):
         def __init__(self) -> None:
@@ -128,14 +128,13 @@ def _run_flow(name: str, source: str | None, out: Path, endpoint: str) -> tuple[
     from flows.refresh import refresh as refresh_flow
 
     reporter = Recording()
-    before = current()
     use(reporter)
     try:
         if name == "refresh":
             return refresh_flow(str(out), endpoint=endpoint), reporter
         return prepare(source, str(out), endpoint=endpoint), reporter
     finally:
-        use(before)
+        use(None)
 
 
 def _table(out: Path, name: str) -> list[dict[str, Any]]:

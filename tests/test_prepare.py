@@ -261,7 +261,7 @@ def test_the_decoder_is_told_and_does_not_change_the_shards(
     try:
         totals = prepare(str(demo_source), str(tmp_path), parts="avsbench*", decoder="ffmpeg")
     finally:
-        use(Reporter())
+        use(None)
     by_program = Path(totals["snapshot"])
     assert json.loads((by_program / "dataset.json").read_text())["decoder"] == choice.decoder
     assert json.loads((snapshot / "dataset.json").read_text())["decoder"] == "cpu"

@@ -73,7 +73,7 @@ class World:
         """Clips that the last run decoded."""
 
     def run(self, name: str) -> dict[str, Any]:
-        from flows.console import Reporter, use
+        from flows.console import use
         from flows.prepare import prepare
         from flows.refresh import refresh
 
@@ -84,7 +84,7 @@ class World:
                 return refresh(str(self.out), workers=2, endpoint=self.hub.endpoint)
             return prepare("hf://datasets/demo/GRASP", str(self.out), workers=2, endpoint=self.hub.endpoint)
         finally:
-            use(Reporter())
+            use(None)
 
     def refresh(self) -> dict[str, Any]:
         self.hub.publish(self.source.write())
@@ -214,7 +214,10 @@ def repair(world: World) -> None:
     assert problems
     world.decoded = []
     use(recording(world.decoded))
-    prepare(out=str(world.out), endpoint=world.hub.endpoint, **mend_options(world.out, problems))
+    try:
+        prepare(out=str(world.out), endpoint=world.hub.endpoint, **mend_options(world.out, problems))
+    finally:
+        use(None)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "lose"])
