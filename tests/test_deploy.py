@@ -187,7 +187,8 @@ def test_deploy_run_refresh_cancel(tmp_path: Path) -> None:
 
 def test_the_server_keeps_its_state_in_postgresql(tmp_path: Path) -> None:
     """What docs/deploy.md advises for more than one worker."""
-    if not (initdb := shutil.which("initdb")):
+    debian = [str(path) for path in Path("/usr/lib/postgresql").glob("*/bin")]  # on no PATH
+    if not (initdb := shutil.which("initdb", path=os.pathsep.join([os.environ["PATH"], *debian]))):
         pytest.skip("PostgreSQL is not here")
     with ExitStack() as stack:
         port = stack.enter_context(_postgresql(Path(initdb).resolve().parent))
