@@ -272,7 +272,11 @@ class Reader:
         file = self._parquet(name)
         empty = pa.RecordBatch.from_pylist([], file.schema_arrow)
         batches = itertools.chain([empty], self._batches(name, file, columns, of_split))
-        table = pa.Table.from_batches(_held(batch, columns) for batch in batches).unify_dictionaries()
+        try:
+            table = pa.Table.from_batches([_held(batch, columns) for batch in batches]).unify_dictionaries()
+        except OSError as error:
+            what = " ".join(str(error).split())  # Arrow writes several lines
+            raise ClipshardsError(f"{self._path(name)} is damaged ({what}): {MEND}") from None
         files = table.column("file").combine_chunks()
         rank = np.argsort(np.argsort(files.dictionary.to_pylist()))
         order = np.lexsort((table.column("line").to_numpy(), rank[files.indices.to_numpy()]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import tarfile
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from clipshards.decode.decoders import collect, open_clip
 from clipshards.decode.media import Extent
 from clipshards.errors import Rejected
 from clipshards.images import decode_image, encode, resize
+from clipshards.output import read_dataset
 from clipshards.schema import SCHEMA_VERSION, TABLES
 from clipshards.tars import list_names
 
@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
 def verify_snapshot(snapshot: Path) -> tuple[dict[str, int], list[Problem]]:
     """Check the snapshot; returns how much was checked and what is wrong."""
-    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
+    dataset = read_dataset(snapshot)
     if dataset.get("schema_version") != SCHEMA_VERSION:
         found = dataset.get("schema_version")
         return {}, [Problem("dataset.json", f"schema_version is {found}, this program reads {SCHEMA_VERSION}")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextvars import copy_context
 from pathlib import Path
@@ -19,6 +18,7 @@ from prefect.artifacts import (
 )
 
 from clipshards.hub.source import FolderSource, HubSource
+from clipshards.output import read_dataset
 from clipshards.report.explorer import Explorer
 from flows.console import Reporter, current
 
@@ -60,7 +60,7 @@ class ArtifactReporter(Reporter):
         if sheet := Explorer(snapshot).contact_sheet():
             create_image_artifact(sheet, key="clipshards-frames", description="Stored frames")
         if isinstance(source, HubSource):
-            commit = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))["commit"]
+            commit = read_dataset(snapshot)["commit"]
             page = f"{source.base_url}/datasets/{source.repo}/tree/{commit}"
             create_link_artifact(page, f"{source.repo} at {commit}", key="clipshards-source", description="Made of")
 

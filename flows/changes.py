@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from clipshards.hub.listing import HubFile, Listing, hash_file, list_source, pin_commit
 from clipshards.hub.source import FolderSource, HubSource, parse_source
-from clipshards.output import current_snapshot
+from clipshards.output import current_snapshot, read_dataset
 from clipshards.schema import SCHEMA_VERSION
 from clipshards.shards import made_with
 from flows.settings import Settings, make_settings
@@ -39,7 +38,7 @@ def plan_refresh(out: Path, *, endpoint: str | None = None) -> RefreshPlan:
         SourceError: the Hub does not answer, or refuses.
     """
     snapshot = current_snapshot(out)
-    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
+    dataset = read_dataset(snapshot)
     source = parse_source(dataset["source"], endpoint=endpoint)
     commit = pin_commit(source) if isinstance(source, HubSource) else ""
     by_this_version = dataset["schema_version"] == SCHEMA_VERSION and dataset["made_with"] == made_with(
@@ -62,7 +61,7 @@ def diff_of_listing(
     snapshot: Path, settings: Settings, listing: Listing, hash_of: Callable[[HubFile], str]
 ) -> Diff:
     """What changed between the inputs of a snapshot and the files of a listing."""
-    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
+    dataset = read_dataset(snapshot)
     now = {}
     for split in settings.recipe.splits.values():
         patterns = [*split.questions, *(pattern for found in split.examples.values() for pattern in found)]

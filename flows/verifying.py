@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from clipshards.hub.fetch import fetch
 from clipshards.hub.listing import HubFile
 from clipshards.hub.ranges import fetch_member
 from clipshards.hub.source import FolderSource, parse_source
-from clipshards.output import current_snapshot
+from clipshards.output import current_snapshot, read_dataset
 from clipshards.tars import TarMember
 from clipshards.unpack import is_packed_name, unpack, unpacked_path
 from clipshards.verify import Problem, check_pixels, read_frames, verify_snapshot
@@ -36,7 +35,7 @@ def verify_output(
     checked, problems = verify_snapshot(snapshot)
     if not decode or problems:
         return checked, problems
-    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
+    dataset = read_dataset(snapshot)
     views = pq.read_table(snapshot / "manifests/views.parquet")
     rows = views.take(random.sample(range(views.num_rows), min(decode, views.num_rows))).to_pylist()
     with tempfile.TemporaryDirectory() as temporary:
@@ -98,7 +97,7 @@ def _is_packed(part: dict[str, Any]) -> bool:
 def mend_options(out: Path, problems: Sequence[Problem]) -> dict[str, Any]:
     """Remove what is damaged; the options of the run that makes it again, at the commit of the snapshot."""
     snapshot = current_snapshot(out)
-    dataset = json.loads((snapshot / "dataset.json").read_text(encoding="utf-8"))
+    dataset = read_dataset(snapshot)
     discard(out, snapshot, [problem.path for problem in problems if problem.path in dataset["files"]])
     source = dataset["source"]
     commit = None if isinstance(parse_source(source), FolderSource) else dataset["commit"]

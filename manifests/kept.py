@@ -7,7 +7,6 @@ Clips that could not be decoded are remembered too: their bytes would fail in th
 from __future__ import annotations
 
 import io
-import json
 import os
 import tarfile
 from collections import defaultdict
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from clipshards.decode.probe import ClipInfo
 from clipshards.errors import UsageError
-from clipshards.output import current_snapshot
+from clipshards.output import current_snapshot, read_dataset
 from clipshards.plan import View
 from clipshards.rendering import ClipJob, ClipOutcome, RenderedView
 from clipshards.schema import SCHEMA_VERSION
@@ -158,14 +157,14 @@ def kept_frames(
         return KeptFrames()
     try:
         return _kept_of(folder, made_with, profiles, retry_rejected)
-    except (OSError, pa.ArrowInvalid):  # a table is lost or damaged: then nothing is known
+    except (OSError, UsageError, pa.ArrowInvalid):  # something is lost or damaged: then nothing is known
         return KeptFrames()
 
 
 def _kept_of(
     folder: Path, made_with_now: str, profiles: Mapping[str, Mapping[str, Any]], retry_rejected: bool
 ) -> KeptFrames:
-    dataset = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    dataset = read_dataset(folder)
     if dataset["schema_version"] != SCHEMA_VERSION or dataset.get("made_with") != made_with_now:
         return KeptFrames()
     samples = _samples(folder, _whole_shards(folder))

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from test_cli import call
 
 import clipshards
 from clipshards import reader
@@ -379,6 +380,25 @@ def test_damaged_tables_are_named(name: str, content: bytes | None, copy: Path) 
         (copy / name).write_bytes(content)
     with pytest.raises(ClipshardsError, match=r"run `clipshards verify OUT --repair`|run `(clipshards )?prepare"):
         clipshards.open(copy)
+
+
+def test_a_damaged_page_of_a_table_is_named(copy: Path) -> None:
+    table = copy / "manifests/examples.parquet"
+    content = table.read_bytes()
+    table.write_bytes(content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :])
+    with pytest.raises(
+        ClipshardsError, match=r"examples.parquet is damaged .*: run `clipshards verify OUT --repair`"
+    ):
+        clipshards.open(copy)
+
+
+@pytest.mark.parametrize("command", ["verify", "refresh", "report"])
+def test_a_damaged_description_is_one_sentence(command: str, copy: Path) -> None:
+    (copy / "dataset.json").write_text("{")
+    (copy / "report.html").unlink()
+    done = call(command, copy)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"{copy / 'dataset.json'} cannot be read" in done.stderr
 
 
 def test_a_row_that_is_not_there(data: reader.Examples, demo_snapshot: Path) -> None:

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from clipshards.disk import format_bytes
 from clipshards.output import read_dataset
 from clipshards.report import RUN
 from clipshards.report.explorer import Explorer, Json, Thumbnails, to_json
 from clipshards.report.facts import NO_NAME, Facts, read_facts
-from clipshards.report.pictures import draw_pictures, size
+from clipshards.report.pictures import draw_pictures
 from clipshards.schema import REASONS, WARNINGS
 from clipshards.score import GROUPS
 
@@ -156,7 +157,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"size": size, "number": lambda value: f"{value:,}"}
+    environment.filters |= {"size": format_bytes, "number": lambda value: f"{value:,}"}
     return environment.get_template("page.html.jinja")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from clipshards.disk import format_bytes
 from clipshards.report.drawing import Panel, draw_bars, draw_histogram, shorten
 from clipshards.report.facts import Balance, Facts, Group, Reason, describe_balance
 
@@ -47,15 +48,6 @@ def draw_pictures(facts: Facts, stages: Mapping[str, Mapping[str, Any]]) -> list
         _of_reasons(facts.reasons),
         _of_stages(stages),
     ]
-
-
-def size(num_bytes: float) -> str:
-    """Bytes as a person reads them: decimal units."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(num_bytes) < 1000:
-            return f"{num_bytes:,.0f} {unit}" if unit == "B" else f"{num_bytes:,.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:,.1f} TB"
 
 
 def _of_groups(field: str, groups: list[Group]) -> Picture:
@@ -190,7 +182,10 @@ def _of_reasons(reasons: list[Reason]) -> Picture:
     )  # fmt: skip
 
 
-_AMOUNTS: Mapping[str, Callable[[float], str]] = {"bytes": size, "frames": lambda count: f"{count:,.0f} frames"}
+_AMOUNTS: Mapping[str, Callable[[float], str]] = {
+    "bytes": format_bytes,
+    "frames": lambda count: f"{count:,.0f} frames",
+}
 
 
 def _of_stages(stages: Mapping[str, Mapping[str, Any]]) -> Picture:
@@ -204,13 +199,13 @@ def _of_stages(stages: Mapping[str, Mapping[str, Any]]) -> Picture:
     reading = f"{slowest} took longest, {max(seconds):,.1f} s. Stages overlap; those with nothing to do are short."
     panels = [
         Panel("seconds", seconds, [f"{value:,.1f}" for value in seconds]),
-        Panel("bytes", num_bytes, [size(value) for value in num_bytes]),
+        Panel("bytes", num_bytes, [format_bytes(value) for value in num_bytes]),
     ]
     rows: Iterable[Any] = zip(names, seconds, stages.values(), strict=True)
     return Picture(
         title, reading, draw_bars(names, panels), ("stage", "seconds", "bytes", "done"),
         [
-            (name, f"{second:,.2f}", size(stage["bytes"]), _AMOUNTS[stage["unit"]](stage["done"]))
+            (name, f"{second:,.2f}", format_bytes(stage["bytes"]), _AMOUNTS[stage["unit"]](stage["done"]))
             for name, second, stage in rows
         ],
     )  # fmt: skip
